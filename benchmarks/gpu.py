@@ -38,7 +38,7 @@ from encode import default_checkpoint, seven_tests
 
 from stsbench.core.errors import StsbenchError
 from stsbench.data.splits import LabelledSplit
-from stsbench.encoders.accelerator import device_name, empty_cache, synchronize
+from stsbench.encoders.accelerator import device_product_name, empty_cache, synchronize
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.tokens import plan_batches
 from stsbench.encoders.transformer import flat
@@ -123,7 +123,7 @@ class Encoding:
             model = encoder.backbone.model
         if layout_name == "flat" and self.device.type == "cpu":
             # A CPU embeds with padding; here it walks through what a GPU does.
-            reason = flat.leave_out_padding(model, on_cpu.attend_in_groups)
+            reason = flat.try_omitting_padding(model, on_cpu.attend_in_groups)
         else:
             reason = encoder.backend.padding_reason if layout_name == "flat" else ""
         if reason:
@@ -271,7 +271,7 @@ def main() -> None:
         assert accelerator is not None
         device = accelerator if options.device == "auto" else torch.device(options.device)
     checkpoint = options.checkpoint or default_checkpoint()
-    name = device_name(device) if device.type != "cpu" else "no GPU"
+    name = device_product_name(device) if device.type != "cpu" else "no GPU"
     print(f"{name}, torch {torch.__version__}" + (", a dry run: no numbers" if options.dry else ""))
 
     def cells(measure: Callable[[], str]) -> str:

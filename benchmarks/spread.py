@@ -46,7 +46,8 @@ from stsbench.boards.tables.detectable import (
 from stsbench.results.folder import read_folder
 from stsbench.results.record import Result
 from stsbench.significance.differences import EstimatedDifference
-from stsbench.significance.items import TaskItems, estimate_mean_difference
+from stsbench.significance.items import TaskItems
+from stsbench.significance.means import estimate_mean_difference
 from stsbench.significance.rows import RowItems
 
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")

@@ -307,6 +307,15 @@ ANALYSES = Registry(
 )
 
 
+def check_is_one_task(plan: RunPlan) -> None:
+    """Raise StsbenchError if a plan has more than one task."""
+    n_tasks = len(plan.planned_tasks)
+    if n_tasks > 1:
+        raise StsbenchError(
+            f"an analysis is of one task; '{plan.tasks}' is {n_tasks}; name one of them"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class AnalysisContext:
     """The encoders and the task of a plan; they are loaded when an analysis needs them.
@@ -327,11 +336,7 @@ class AnalysisContext:
         Raises:
             StsbenchError: The plan has several tasks.
         """
-        n_tasks = len(self.plan.planned_tasks)
-        if n_tasks > 1:
-            raise StsbenchError(
-                f"an analysis is of one task; '{self.plan.tasks}' is {n_tasks}; name one of them"
-            )
+        check_is_one_task(self.plan)
         return self.plan.planned_tasks[0]
 
     @cached_property

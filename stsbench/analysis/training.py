@@ -146,7 +146,7 @@ class DomainShift(EncoderAnalysis):
                 interval.
             title: The title of the picture.
         """
-        from stsbench.plots.labels import drawn_name
+        from stsbench.plots.labels import printable_name
 
         first_row, *further_rows = tables["encoders"]
         dots = []
@@ -157,7 +157,7 @@ class DomainShift(EncoderAnalysis):
             dots.append(DotPoint.difference(label, "", *change_and_bounds))
         training_text = f", trained on {first_row['text']}," if first_row["text"] else ""
         x_label = (
-            f"score × 100 less that of {drawn_name(first_row['encoder'])}{training_text}\n"
+            f"score × 100 less that of {printable_name(first_row['encoder'])}{training_text}\n"
             "with its 95% interval; ○ it may be 0"
         )
         return draw_dots(dots, x_label=x_label, title=title, has_zero_line=True)

@@ -71,21 +71,29 @@ def read_results(
 ) -> Results:
     """Read all Results of a results folder, or of the folder of one encoder in it.
 
-    Every file is checked as the command line does: its fields, and every number that its evaluator
-    makes of the per-item columns beside it. One warning names the number of results that have no
-    such columns, and are read as they are written.
+    Every file is checked, as the command line does: its fields are valid, and its scores are those
+    that the task's evaluator computes from the per-item columns (one value per scored pair or
+    sentence) in the file beside it. One warning names the number of results without such columns,
+    which are read without this check.
 
     Args:
         folder: The folder.
-        on_error: ``skip`` leaves out files that are no Results, with a warning for each.
-        catalogue: The cards of tasks and encoders.
+        on_error: ``raise`` raises an error for the first file that is no valid Result. ``skip``
+            leaves out such files, with a warning for each.
+        catalogue: The cards of tasks and encoders; None for the user's catalogue.
+
+    Returns:
+        The current results: if a folder holds results of several states of an encoder, those that
+        a run made or reused last. A warning counts the older ones.
 
     Raises:
-        DataError: A file is broken, or its columns do not make its score.
+        DataError: A file is broken, or its score is not what its columns give.
         OutputError: The folder does not exist, or cannot be read.
     """
+    # Raises an error that lists the two choices for any other value.
     look_up("on_error", on_error, {"raise": None, "skip": None})
     result_folder = read_folder(Path(folder))
+    # Recomputes each score from its per-item columns. ``results`` are all without a wrong score.
     believed = believe(result_folder.results, catalogue=catalogue or Catalogue())
     problems = [*result_folder.problems, *believed.problems]
     if problems and on_error == "raise":
@@ -94,7 +102,9 @@ def read_results(
     encoders = EncoderDirectory(result_folder._replace(results=believed.results), catalogue)
     omitted = encoders.describe_omitted(believed.results)
     notices = [*(problem.message for problem in problems), omitted, believed.notice]
+    # The last two are empty if there is nothing to report.
     for notice in filter(None, notices):
+        # The warning names the user's line that calls read_results, three frames up.
         warnings.warn(notice, stacklevel=3)
     return Results(believed.results, catalogue=catalogue)
 
@@ -114,19 +124,26 @@ def compare(
 ) -> EncoderComparison:
     """Compare encoders with the first one on the items that both were scored on.
 
+    An item is what is scored once: a pair of sentences or a sentence. Differences are tested in
+    pairs, item by item.
+
     Args:
         encoders: Results, of one encoder or several, or a Result; names of encoders in the results
             folder; folders of one encoder's results.
-        results: The results folder, which is read if a name is given.
+        results: The results folder, which is read if an encoder is given by its name.
         tasks: Compare only these tasks and suites.
-        protocol: Compare only results of this protocol.
-        seed: The seed of the draws.
-        independent: Treat items that share a sentence as independent.
-        margin: The largest difference that does not matter, in points. Each difference is also
-            judged by it: ``within``, ``not worse``, ``worse than`` or ``open``.
-        plan: A difference in points: how many items like these or seeds per encoder it needs.
+        protocol: Compare only results of this protocol (how tasks are scored).
+        seed: The seed of the random draws of the tests.
+        independent: Treat items that share a sentence as independent. By default they are not.
+        margin: The largest difference that does not matter, in points (hundredths of a score). Each
+            difference is also judged by it: ``within``, ``not worse``, ``worse than`` or ``open``.
+        plan: A difference in points. For each task, compute how many such items, and how many
+            training seeds per encoder, a test needs to detect it.
         all_pairs: Compare every two encoders, not the others with the first alone.
-        catalogue: The cards to look names up in.
+        catalogue: The cards to look names up in; None for the user's catalogue.
+
+    Returns:
+        The differences with their intervals and tests, by task and on means over tasks.
 
     Raises:
         StsbenchError: There are fewer than two encoders, an encoder has no results, or no two
@@ -150,10 +167,11 @@ def compare(
 def _find_compared(
     encoders: Sequence[object], results_folder: Path, catalogue: Catalogue
 ) -> dict[str, Sequence[Result]]:
-    """Return the results of each encoder that is compared, by its name or folder.
+    """Return the results of each encoder to compare, by the encoder's name or folder.
 
-    Encoders by name or folder come first, then those of Results. A warning is issued if a results
-    folder has older states of the encoders, or results that cannot be verified.
+    Encoders that are given by name or folder come first, then those of Results. A warning is issued
+    if a results folder holds older results of these encoders, from before their weights or settings
+    changed, or results whose score cannot be recomputed.
 
     Args:
         encoders: Results or a Result of one encoder or several, and names or folders of encoders.
@@ -164,7 +182,9 @@ def _find_compared(
         StsbenchError: An argument is none of these, or an encoder is listed twice.
         DataError: A file of results is broken.
     """
+    # Names and folders, which are still to be read.
     specs: list[str] = []
+    # Results that the caller has read already, of any encoders.
     loose_results: list[Result] = []
     for encoder in encoders:
         if isinstance(encoder, str | Path):
@@ -192,7 +212,8 @@ def _find_compared(
             # Five frames up is the line of the user that calls stsbench.compare.
             on_notice=partial(warnings.warn, stacklevel=5),
         )
-    # All in one object, so that two states of one encoder have different names.
+    # The loose results are grouped together, so that an encoder with results from before and after
+    # a change of its weights becomes two encoders with different names.
     for encoder_group in Results(loose_results, catalogue=catalogue).runs:
         if encoder_group.name in results_by_name:
             raise StsbenchError(f"compare was given '{encoder_group.name}' twice")
@@ -243,6 +264,8 @@ def evaluate(**arguments: Any) -> Results:  # noqa: ANN401, D417 - those of iter
     failures: list[FailedCell] = []
     catalogue = arguments.get("catalogue") or Catalogue()
     user_callbacks = arguments.get("callbacks") or arguments.get("listener")
+    # Either is a context manager that yields callbacks: those that show progress until the end of
+    # the block, or the user's own.
     display = (
         show_run(lambda: render_partial_grid(results, catalogue))
         if user_callbacks is None
@@ -254,6 +277,7 @@ def evaluate(**arguments: Any) -> Results:  # noqa: ANN401, D417 - those of iter
             failures.append(FailedCell(cell, error))
             callbacks.on_failure(cell, error)
 
+        # A copy of the callbacks, which also stores failures here.
         run_callbacks = replace(callbacks, on_failure=store_failure)
         run_arguments = {**arguments, "catalogue": catalogue, "callbacks": run_callbacks}
         for result in iterate(**run_arguments):
@@ -351,7 +375,7 @@ class Leaderboard:
         )
 
     def plot(self, *, width: str | float | None = None) -> Chart:
-        """Draw a table with a panel for each column.
+        """Draw the table with a panel for each of its columns.
 
         A dot is a measured number with its 95% interval, a ring a published number.
 
@@ -367,6 +391,12 @@ class Leaderboard:
             return draw_table(self.tables, self.show, exact=self.exact)
 
     def _render(self, fmt: str, **options: Any) -> str:  # noqa: ANN401 - those of render
+        """Return the tables as text.
+
+        Args:
+            fmt: The format: ``markdown``, ``latex``, ``html`` or ``csv``.
+            **options: Further arguments of ``render``, such as ``intervals``.
+        """
         return render(
             self.tables,
             fmt,
@@ -513,13 +543,13 @@ def _list_names(names: str | Sequence[str]) -> list[str]:
 def _read_or_check_results(
     results: object, catalogue: Catalogue, *, is_needed: bool
 ) -> Sequence[Result]:
-    """Return the results of a board: those of the user, or those read from a folder.
+    """Return the results that a leaderboard shows: the user's, or those read from a folder.
 
     Args:
         results: Results, a folder, or None for the default folder.
         catalogue: The cards of tasks and encoders.
-        is_needed: Whether the board is empty without results. If it is not, the default folder may
-            be missing, and the list is empty then.
+        is_needed: Whether the leaderboard would be empty without results. If False, as for a table
+            of published scores, the default folder may be missing: then the list is empty.
 
     Raises:
         StsbenchError: ``results`` is none of these.

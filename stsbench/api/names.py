@@ -55,9 +55,15 @@ class NameCandidate(NamedTuple):
     """The only training seed whose results are meant; None for all seeds."""
 
     def find_result_ids(self, encoders: EncoderDirectory) -> set[int]:
-        """Return the Python ``id`` of each result in a folder that the name stands for.
+        """Return the Python ``id`` of each result that this name stands for.
 
-        Empty if the folder has no results under this name.
+        ``self.seed`` is the only training seed whose results are meant, or None for all seeds.
+
+        Args:
+            encoders: The encoders of a results folder, with their results.
+
+        Returns:
+            The ids; empty if the folder has no results under this name.
         """
         return {
             id(result)
@@ -86,11 +92,13 @@ class NameResolver:
 
     @cached_property
     def encoders_by_title(self) -> dict[str, set[str]]:
-        """The encoders of each title and of each row of papers' tables.
+        """The ids of the encoders that a title, or a label of a row in papers' tables, means.
 
-        A title that several encoders have is omitted. ``""`` stands for a row without a card.
+        The keys are the titles and labels. A title that several encoders share is no key, unless it
+        is also a label. The id ``""`` stands for a row whose encoder has no card.
         """
-        # A card and a recipe with the same id may have two titles.
+        # An encoder's id is the name of its card, or of the recipe that trains it. A card and a
+        # recipe with the same id may have two titles.
         ids_and_titles = [
             (name, self.catalogue.recipe(name).name) for name in self.catalogue.paths("trainers")
         ]
@@ -110,24 +118,28 @@ class NameResolver:
         return count_parts_by_first(self.encoders_by_title)
 
     def join_parts(self, parts: Sequence[str], known_names: Iterable[str] = ()) -> list[str]:
-        """Return the names of a comma list, joining the parts of those with a comma in them.
+        """Return the names of a comma list; a name with a comma in it is put together again.
 
         Args:
             parts: The list as it is divided at its commas.
-            known_names: Names that may have commas, beside titles and rows of tables.
+            known_names: Names that may have commas, beside encoders' titles and labels of rows in
+                papers' tables, which may have them too.
         """
         known_names = frozenset(known_names)
+        # By a part of the list: of how many parts the names with a comma are that begin with it.
         known_part_counts = count_parts_by_first(known_names)
         names = []
         start = 0
         while start < len(parts):
             first_part = parts[start]
-            # No title has a slash: for a path or a Hub id, the cards need not be read.
+            # No title has a slash. So the cards, where titles are, need not be read for a path, nor
+            # for a model of the Hub, nor for a part that is the id of a card.
             may_begin_title = "/" not in first_part and not self._is_unambiguous(first_part)
             part_counts = known_part_counts.get(first_part, set())
             if may_begin_title:
                 part_counts = part_counts | self.title_part_counts.get(first_part, set())
-            # The loop ends at the longest name; the last candidate is the first part alone.
+            # Candidates come from the longest to the first part alone. The loop ends at the first
+            # one that is a name; the first part alone always counts as one.
             for candidate in iter_joined_parts(parts, start, part_counts):
                 n_parts = candidate.end - start
                 if n_parts == 1 or candidate.text in known_names:
@@ -145,18 +157,21 @@ class NameResolver:
         return stem in self.encoders_by_title and n_parts in possible_counts
 
     def replace_title_by_id(self, name: str, *, is_of_results: bool) -> str:
-        """Return a name with an id in place of a title or of a table's row.
+        """Return a name with an encoder's id in place of its title.
 
-        A name that begins with no title is returned as it is.
+        The label of a row in papers' tables is replaced by the id of the row's encoder, too. A name
+        that begins with neither is returned as it is.
 
         Args:
-            name: The name, with or without parameters behind it.
+            name: The name, with or without parameters behind it, as in ``minilm+pooling=max``.
             is_of_results: Whether the name is one that results have. Their encoders have cards, so
-                that rows of tables without a card are no candidates.
+                that rows whose encoder has no card are ignored.
 
         Raises:
-            StsbenchError: The name is a row of tables of several encoders, or of none.
+            StsbenchError: The name is the label of rows of several encoders, or of an encoder
+                without a card.
         """
+        # First with the whole name as the stem, then with ever more parameters split off.
         for stem, _ in split_params(name):
             if stem in self.ids:
                 return name
@@ -166,11 +181,11 @@ class NameResolver:
         return name
 
     def _id_of_title(self, title: str, *, is_of_results: bool) -> str:
-        """Return the id of the encoder that a title or a row of tables stands for.
+        """Return the id of the encoder that a title, or a label of a row in papers' tables, means.
 
         Args:
-            title: The title or label.
-            is_of_results: Whether results have the title in their name. Rows of encoders without a
+            title: The title or label, a key of ``encoders_by_title``.
+            is_of_results: Whether it is part of a name that results have. Rows whose encoder has no
                 card are then ignored.
 
         Raises:
@@ -200,12 +215,15 @@ class NameResolver:
         """Return the names by which encoders or recipes are loaded, each once.
 
         Args:
-            parts: A comma list of names as a user wrote it.
-            results_folder: The results folder, whose names are refused with a hint.
+            parts: A user's comma list of names, divided at its commas.
+            results_folder: The results folder. A name that only its results have cannot be loaded,
+                and is refused with a hint.
 
         Raises:
-            StsbenchError: A name stands for some of several results, not for an encoder.
+            CardError: A name holds the secret key of a server.
+            StsbenchError: A name stands for results, not for an encoder, or is ambiguous.
         """
+        # A name with a comma in it is put together again.
         names = self.join_parts(parts)
         return list(dict.fromkeys(self._resolve_name(name, results_folder) for name in names))
 
@@ -225,20 +243,24 @@ class NameResolver:
     def _resolve_name(self, name: str, results_folder: Path) -> str:
         """Return the name by which an encoder or a recipe is loaded.
 
-        That is an id in place of a title or a table's row; any other name is returned as it is.
+        An encoder's title, or the label of its row in a paper's table, is replaced by the encoder's
+        id. Any other name is returned as it is.
 
         Args:
             name: The name as a user wrote it.
-            results_folder: The results folder, whose names are refused with a hint.
+            results_folder: The results folder. A name that only its results have cannot be loaded,
+                and is refused with a hint.
 
         Raises:
-            CardError: The name has a secret key among its changes.
+            CardError: The parameters behind the name hold the secret key of a server.
             StsbenchError: The name stands for results, or has no clear meaning.
         """
-        stem, changes = split_all_params(name)
-        if problem := find_key_problem(changes):
-            raise CardError(f"`encoder={stem}`: {problem}")
+        stem, params = split_all_params(name)
+        if key_problem := find_key_problem(params):
+            raise CardError(f"`encoder={stem}`: {key_problem}")
+        # Without the symbols that tables print behind names, and without a tag such as "[3f2a1b]".
         plain_name = _strip_symbols_and_state(name)
+        # A registered class of encoders, as of a plug-in, has this name.
         if name in ENCODERS.names():
             return name
         if plain_name == name and self._is_unambiguous(name):
@@ -248,6 +270,7 @@ class NameResolver:
         spec = self._replace_title_unless_path(plain_name, is_of_results=has_state_tag)
         if has_state_tag:
             raise StsbenchError(f"'{name}' names results, not what made them; give '{spec}'")
+        # A name that is no title and was not trained here may be one that only results have.
         if spec == name and not find_run_folders(name):
             if problem := _describe_results_name(name, results_folder):
                 raise StsbenchError(problem)
@@ -264,37 +287,52 @@ class NameResolver:
         """Yield the names that results may have for an encoder, the most literal one first.
 
         Args:
-            name: The name as a user wrote it: an id, a title, a table's row, a model on the Hub, or
-                a name as it is printed, with symbols and the tag of a state.
+            name: The name as a user wrote it: an id, a title, the label of a row in a paper's
+                table, a model on the Hub, or a name as tables print it, with symbols and a state
+                tag such as ``[3f2a1b]``.
+
+        Yields:
+            The names; the last one may also say the only training seed that is meant.
 
         Raises:
-            StsbenchError: The name is a row of tables of several encoders, or of none with a card.
+            StsbenchError: The name is the label of rows of several encoders, or of none with a
+                card.
         """
         yield NameCandidate(name)
+        # An encoder's title is replaced by its id, and symbols are removed; the tag is kept.
         plain_name = _strip_symbols_and_state(name)
         spec = self._replace_title_unless_path(plain_name, is_of_results=True)
         state_tag = name.rstrip(SYMBOLS).removeprefix(plain_name)
         yield NameCandidate(f"{spec}{state_tag}")
         # In the names of folders and files of results, "--" stands for the slash of a Hub id.
         yield NameCandidate(name.replace("--", "/"))
+        # A model of the Hub may be in results under the names of cards that load it.
         if "/" in name:
             yield from map(NameCandidate, find_cards_of_model(name, self.catalogue))
-        # Results sort the parameters, and print each value in one way.
+        # In results, the parameters behind a name are sorted, and each value is written in one way.
         stem, params = split_all_params(spec)
         yield NameCandidate(f"{variant_name(stem, params)}{state_tag}")
+        # RECIPE@3+CHANGES: the encoder that was trained with seed 3.
         if match := SEED_NAME.fullmatch(spec):
             yield NameCandidate(match["recipe"] + match["changes"], int(match["seed"]))
 
 
 def _group_encoders_by_label(title_by_id: dict[str, str]) -> dict[str, set[str]]:
-    """Return the ids of the encoders of papers' rows, by each label that a row has in a table.
+    """Return the encoders whose rows in papers' tables have a label.
 
-    Several rows may have one label. The id of a row without a card is empty.
+    A row of a paper's table has up to five labels: the one in the paper, the title of its encoder,
+    each of these followed by the paper's name in brackets, and a label of its own in the tables
+    that stsbench prints. Rows of several encoders may share a label.
 
     Args:
-        title_by_id: The unique titles of encoders, which are labels of their rows.
+        title_by_id: The titles of encoders by id, without the titles that several encoders share.
+
+    Returns:
+        For each label, the ids of the encoders; ``""`` stands for a row whose encoder has no card,
+        and so no id.
     """
     encoders_by_label: dict[str, set[str]] = {}
+    # The published scores of one encoder in one table of a paper, by "paper/table/row".
     rows = read_published_rows()
     for row in rows.values():
         paper = read_sources().papers[row.paper].name
@@ -303,10 +341,11 @@ def _group_encoders_by_label(title_by_id: dict[str, str]) -> dict[str, set[str]]
         for label in {label_in_paper, title}:
             encoders_by_label.setdefault(label, set()).add(row.encoder)
             encoders_by_label.setdefault(f"{label} ({paper})", set()).add(row.encoder)
+    # The cards describe the tables that stsbench prints after the papers' ones.
     for card in map(read_table_card, list_tables()):
         for group in card.groups:
             for row_card in list_rows(group):
-                # A table of ours may print another label than the paper.
+                # Such a table may print another label than the paper.
                 if row_card.label:
                     published_row_key = f"{card.paper}/{card.table}/{row_card.row}"
                     row = rows[published_row_key]
@@ -342,12 +381,18 @@ class _JoinedParts(NamedTuple):
 def iter_joined_parts(
     parts: Sequence[str], start: int, part_counts: set[int]
 ) -> Iterator[_JoinedParts]:
-    """Yield the texts that the parts of a comma list may be together, the longest first.
+    """Yield the names that the parts of a comma list may be if they are joined again.
+
+    A name may itself have a comma, so that a list was divided within it. Longer names come first,
+    and the first part alone comes last. Parts are joined with and without a blank behind the comma.
 
     Args:
-        parts: The parts of the list.
-        start: The index of the first part.
-        part_counts: The numbers of parts to join, beside a single one.
+        parts: The comma list, divided at its commas.
+        start: The index of the first part of the names.
+        part_counts: The numbers of parts that may be one name. A single part is always tried.
+
+    Yields:
+        The joined ``text``, and in ``end`` the index behind its last part.
     """
     for n_parts in sorted(part_counts | {1}, reverse=True):
         end = start + n_parts
@@ -363,18 +408,26 @@ def _strip_symbols_and_state(name: str) -> str:
 
 
 def _describe_results_name(name: str, results_folder: Path) -> str:
-    """Return what to use in place of a name that only results have; empty if they have not.
+    """Return why a name cannot be loaded as an encoder if it is only a name in the results.
+
+    Such a name is that of an encoder's folder in the results folder, or of an encoder that was
+    scored from a folder, a file or a class.
 
     Args:
-        name: The name, which may also be that of a folder of results.
+        name: The name.
         results_folder: The results folder.
+
+    Returns:
+        A message with what to use instead. Empty if no results have the name, or if they are of a
+        model of the Hub, which can be loaded by the same name.
     """
     try:
+        # The results folder has a folder per encoder, with this name on disk.
         folder = read_folder(results_folder, safe_file_name(name, MAX_ENCODER_BYTES))
     except (OutputError, DataError):
         return ""
     results = folder.all_results
-    # An encoder with a revision is on the Hub, and can be loaded by its name.
+    # Only results of a model of the Hub have a revision.
     if not results or any(result.revision for result in results):
         return ""
     encoder = results[0].encoder

@@ -48,22 +48,27 @@ class ProgressDisplay:
         label: str = "",
         status: str | None = None,
     ) -> None:
-        """Show how far a job is: by its bar on a terminal, else by a line if one is due.
+        """Show how far a job is: by its bar on a terminal, else by a line of text.
+
+        Lines are written at most every ``line_seconds``; a report in between is not shown.
 
         Args:
-            job_id: The job.
-            done: How much of it is done.
+            job_id: The name that identifies the job, whose bar is updated.
+            done: How much of it is done, in the unit of ``total``.
             total: How much there is to do; None if that is unknown.
             label: The name of the job as it is shown; by default ``job_id``.
             status: The text behind the bar; by default how much is done, and the time left.
         """
+        # Control characters would act on the terminal.
         shown_label = escape_controls(label or job_id)
-        # The time left is computed from the first report of a job, or from its last beginning.
+        # The speed is measured from the first report of a job. A report with nothing done begins
+        # anew.
         if done == 0 or job_id not in self.starts:
             self.starts[job_id] = time.monotonic(), done
         if status is None:
             counts = [] if total is None else [f"{done:,.0f} of {total:,.0f}"]
             status = ", ".join([*counts, *self.describe_time_left(job_id, done, total)])
+        # rich's bars; None if there is no terminal.
         if self.bars is not None:
             if job_id not in self.bar_ids:
                 self.bar_ids[job_id] = self.bars.add_task(shown_label, total=None, status="")
@@ -109,16 +114,19 @@ class ProgressDisplay:
         return RunCallbacks(on_embedding=show_embedding, on_scoring=show_scoring, **callbacks)
 
     def describe_time_left(self, job_id: str, done: float, total: float | None) -> list[str]:
-        """Return a single text such as "about 2 min left"; an empty list if that is unknown.
+        """Return a list of one text, such as "about 2 min left", for a job's remaining time.
 
-        It is computed from the job's speed since its first report.
+        It is computed from the job's speed since its first report. The list is empty if the total
+        is unknown, if nothing was done since the first report, or if the job is finished.
 
         Args:
-            job_id: The job.
-            done: How much of it is done.
+            job_id: The name that identifies the job.
+            done: How much of it is done, in the unit of ``total``.
             total: How much there is to do; None if that is unknown.
         """
         now = time.monotonic()
+        # The time of the first report, and how much was done then; this one, if there is no
+        # earlier.
         start, done_at_start = self.starts.setdefault(job_id, (now, done))
         if total is None or not done_at_start < done < total:
             return []
@@ -130,10 +138,13 @@ class ProgressDisplay:
 def show_progress(
     label: str = "reading data", *, write_line: Callable[[str], None] = LOGGER.info
 ) -> Iterator[ProgressDisplay]:
-    """Yield a display that shows work on stderr until the end of the block.
+    """Yield a display of progress, which is shown until the end of the ``with`` block.
+
+    On a terminal it is bars on stderr, one per job, which go away at the end. Elsewhere it is lines
+    of text from time to time.
 
     Args:
-        label: The first label of the job ``work``.
+        label: On a terminal, the first text of the bar of the job ``work``.
         write_line: Called with each line, if stderr is no terminal.
     """
     if sys.stderr is None or not sys.stderr.isatty():
@@ -142,7 +153,7 @@ def show_progress(
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    # rich would take COLUMNS=0 for a width.
+    # The library rich would take an environment variable COLUMNS=0 for a width of 0.
     console = Console(
         stderr=True, width=settings.terminal_columns(), _environ=settings.terminal_variables()
     )
@@ -161,15 +172,17 @@ def show_progress(
 
 @contextmanager
 def show_run(make_table: Callable[[], str]) -> Iterator[RunCallbacks]:
-    """Yield callbacks that show a run until the end of the block, where the display goes away.
+    """Yield callbacks that show a run's progress until the end of the ``with`` block.
 
-    In a notebook the display is the table of scores, redrawn as they come in, with a line of
-    progress below it; elsewhere it is a bar on a terminal, or else lines of the log.
+    * In a notebook, they show the table of scores, redrawn as scores come in, with a line of
+      progress below it. At the end it is removed.
+    * On a terminal, they show a bar. At the end it is removed.
+    * Elsewhere, they write lines to the log.
 
     Args:
-        make_table: Returns the HTML of the scores so far, for a notebook.
+        make_table: Returns the HTML of the table of scores so far, for a notebook.
     """
-    # IPython need not be imported to find out whether this is the Python of a notebook.
+    # In a notebook IPython is imported already, and its shell has a kernel.
     get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
     if not callable(get_ipython) or not hasattr(get_ipython(), "kernel"):
         with show_progress("loading") as display:
@@ -178,9 +191,11 @@ def show_run(make_table: Callable[[], str]) -> Iterator[RunCallbacks]:
     # The module that makes tables is not imported for bars, which do not need it.
     from stsbench.boards.render.html import render_notebook_table
 
+    # An empty output, which is replaced by each later one.
     handle = import_module("IPython.display").display({"text/plain": ""}, raw=True, display_id=True)
 
     def show_line(line: str) -> None:
+        # The second table has no rows, and the line of progress as its note.
         html = f"{make_table()}\n{render_notebook_table(heads=[], rows=[], notes=[line])}"
         handle.update({"text/html": html, "text/plain": line}, raw=True)
 

@@ -75,19 +75,27 @@ class GridColumn(NamedTuple):
     def make_cell(self, results: Sequence[Result]) -> GridCell | None:
         """Return an encoder's mean score in the column, its deviation over seeds and interval.
 
+        The column is of one task, or of the mean over several: ``self.parts`` says for each what
+        split, protocol, data and card it is scored with.
+
         Args:
             results: All results of the encoder.
 
         Returns:
-            The cell; None unless all tasks of the column were scored, with the same seeds.
+            The cell, with numbers from 0 to 1; None unless all tasks of the column were scored,
+            with the same seeds.
         """
+        # For each task of the column, the results that were scored as the column says, one per
+        # seed.
         results_by_task = [
             [result for result in results if compared_part(result) == part] for part in self.parts
         ]
+        # One mean over the tasks per seed; empty if a task is missing, or has other seeds.
         mean_by_seed = seed_means(results_by_task)
         if not mean_by_seed:
             return None
-        results_of_column = [result for of_task in results_by_task for result in of_task]
+        results_of_column = [result for task_results in results_by_task for result in task_results]
+        # A single result stores its interval; for a mean it is computed from the per-item columns.
         if len(results_of_column) == 1:
             interval: tuple[float, float] | None = results_of_column[0].interval
         else:
@@ -99,25 +107,30 @@ class GridColumn(NamedTuple):
 def make_grid_columns(
     results: Sequence[Result], catalogue: Catalogue, *, means: bool = True
 ) -> list[GridColumn]:
-    """Return a column for each way to score a task, in the order of the results, then the means.
+    """Return the columns of a table of results: tasks first, then means over tasks.
 
-    There is a mean for each suite with results on all its tasks, else one for each protocol of
-    several tasks; none if the only suites of these tasks have no common mean.
+    There is a column for each task, or several if the task was scored in several ways: on several
+    splits, by several protocols, or with several versions of its data or card. The head of a column
+    says only what distinguishes it from the other columns of its task.
+
+    A suite is a named list of tasks. There is a mean for each suite with results on all of its
+    tasks. If there is no such suite, there is a mean for each protocol with several tasks.
 
     Args:
-        results: The results.
-        catalogue: The suites.
+        results: The results of any encoders.
+        catalogue: The cards, which define the suites.
         means: Add the columns of means.
     """
-    # A part says how a task was scored: its split, protocol, data and card.
+    # Each says what task was scored, and how: its split, protocol, data and card.
     parts = list(dict.fromkeys(map(compared_part, results)))
+    # By part without its data and card: the number of versions of these.
     n_versions = Counter(map(_without_version, parts))
-    # The keys of the counter are distinct parts without versions.
+    # By task and split: the number of protocols. Each key of n_versions is of another one.
     n_protocols = Counter((part.task, part.split) for part in n_versions)
     columns = []
     for part in parts:
         head = part.task
-        # What distinguishes a column from others of its task is added to its head.
+        # Empty for the usual split of a task, which a head need not name.
         if split := _shown_split(part):
             head += f" ({split})"
         if n_protocols[part.task, part.split] > 1:
@@ -141,10 +154,15 @@ def _shown_split(part: ComparedPart) -> str:
 
 
 def _mean_columns(parts: Sequence[ComparedPart], catalogue: Catalogue) -> Iterator[GridColumn]:
-    """Yield columns of means over tasks that are scored alike: by one protocol, on equal splits.
+    """Yield columns of means over tasks that are scored alike: by one protocol, on the same split.
 
-    There is a column for each suite with all its tasks among them; if there is no such suite, one
-    for all tasks that are scored by one protocol.
+    A suite is a named list of tasks, some of which have a common mean (``suite.average``). There is
+    a column for each suite all of whose tasks are scored alike. Tasks that contain no suite have
+    one column with the mean over them all.
+
+    Args:
+        parts: How each task was scored: task, split, protocol, data and card.
+        catalogue: The cards, which define the suites.
     """
     groups = _group_averageable(parts)
     for group in groups:
@@ -158,6 +176,7 @@ def _mean_columns(parts: Sequence[ComparedPart], catalogue: Catalogue) -> Iterat
             if suite.average and len(suite.tasks) > 1:
                 suite_parts = [part_by_task[task] for task in suite.tasks]
                 yield GridColumn(f"mean of {suite.name}", suite_parts)
+        # Protocols of one name may differ in other fields.
         n_protocols = len({part.protocol for part in group})
         if not suites and len(group) > 1 and n_protocols == 1:
             # The name of the protocol distinguishes this mean from those over other tasks.
@@ -166,14 +185,15 @@ def _mean_columns(parts: Sequence[ComparedPart], catalogue: Catalogue) -> Iterat
 
 
 def _group_averageable(parts: Sequence[ComparedPart]) -> list[list[ComparedPart]]:
-    """Group what tasks were scored by, so that the tasks of one group may have a common mean.
+    """Group scored tasks so that the tasks of a group may have a common mean.
 
-    A group has one name of a protocol and one split. The fields of the protocol may differ in a
-    group, because tasks may fix some of them. But if a task was scored twice by protocols of one
-    name, only their fields distinguish these, and the parts of a group have equal fields.
+    The tasks of a group were scored by protocols of one name, on the same split. The other fields
+    of these protocols may differ, because tasks may fix some of them. But if any task was scored
+    twice by protocols of this name, only the other fields distinguish the two: then they must be
+    equal within a group.
 
     Args:
-        parts: The task, split, protocol, data and card of each column of scores.
+        parts: How each task was scored: task, split, protocol, data and card.
     """
     counts = Counter((part.task, part.protocol_name) for part in parts)
     ambiguous_names = {name for (_, name), count in counts.items() if count > 1}
@@ -192,14 +212,13 @@ def render_grid(
 ) -> str:
     """Return the HTML of a table with a row per encoder and a column per task or mean.
 
+    A cell of the table shows the score times 100, its deviation over seeds and, on a second line,
+    its 95% interval. It shows a dash if the encoder has no such score.
+
     Args:
         columns: The columns of scores.
         encoder_groups: The results of each encoder.
         notes: Lines below the table.
-
-    Returns:
-        The table; a cell has the score times 100, its deviation over seeds and, on a second line,
-        its 95% interval, or a dash if the encoder has no such score.
     """
     rows = []
     for encoder_group in encoder_groups:
@@ -209,7 +228,12 @@ def render_grid(
 
 
 def _format_grid_cell(cell: GridCell | None) -> str:
-    """Return a score times 100, with its deviation and interval; a dash for None."""
+    """Return the text of a cell: a score times 100, with its deviation over seeds and interval.
+
+    Args:
+        cell: The score, from 0 to 1; None for no score, which is shown as a dash. Its deviation is
+            None for a single seed, its interval None if it cannot be computed.
+    """
     if cell is None:
         return "–"
     text = f"{100 * cell.score:.2f}"
@@ -255,16 +279,16 @@ class EncoderComparison(Comparison):
         return render_comparison(self, fmt="latex")
 
     def plot(self, *, width: str | float | None = None) -> Chart:
-        """Draw each difference as a dot with its 95% interval, by task.
+        """Draw each difference between encoders as a dot with its 95% interval, by task.
 
-        A ring is a difference that is not significant.
+        A difference that is not significant is a ring.
 
         Args:
             width: The width of the figure: ``column`` (3.3 inches), ``page`` (6.75 inches, the
                 default), or a number of inches, cm or mm, such as ``8.4cm``.
 
         Raises:
-            DataError: No paired test is known for any of the results.
+            DataError: There is no paired test for any of the results, and so nothing to draw.
             StsbenchError: matplotlib is not installed (extra ``plots``).
         """
         with figure_width(width):
@@ -293,7 +317,7 @@ def build_comparison(
     plan: float | None = None,
     all_pairs: bool = False,
 ) -> EncoderComparison:
-    """Compare encoders with the first one, or every two of them.
+    """Compare encoders with the first one, or every two of them, and return the differences.
 
     Args:
         encoders: The results of each encoder by its printed name.
@@ -302,8 +326,8 @@ def build_comparison(
         protocol: Compare only results of this protocol.
         seed: The seed of the random draws of the tests.
         independent: Whether to treat items that share a sentence as independent.
-        margin: The largest difference that does not matter, in points.
-        plan: A difference in points, for which the number of items and seeds is computed.
+        margin: The largest difference that does not matter, in points (hundredths of a score).
+        plan: A difference in points, for which the needed number of items and seeds is computed.
         all_pairs: Whether to compare every two encoders.
 
     Raises:
@@ -312,6 +336,7 @@ def build_comparison(
     if len(encoders) < 2:
         only_encoder = f"; there is '{next(iter(encoders))}' alone" if encoders else ""
         raise StsbenchError(f"compare needs at least two encoders{only_encoder}")
+    # The tests take differences as scores from 0 to 1, not as points.
     settings = TestSettings(
         seed=int(seed),
         dependence="none" if independent else "sentences",
@@ -319,18 +344,24 @@ def build_comparison(
         plan=None if plan is None else float(plan) / 100,
         all_pairs=bool(all_pairs),
     )
+    # Suites are replaced by their tasks; None compares all tasks.
     task_names = expand_names(tasks, catalogue) if tasks is not None else None
     suites = {name: suite.tasks for name, suite in catalogue.suites().items()}
     comparison = compare(
         encoders, tasks=task_names, protocol=protocol, settings=settings, suites=suites
     )
+    # The same comparison, as an object that a notebook shows as tables.
+    return EncoderComparison(**{**vars(comparison), "titles": _task_titles(comparison, catalogue)})
+
+
+def _task_titles(comparison: Comparison, catalogue: Catalogue) -> dict[str, str]:
+    """Return the titles of the compared tasks, by task; tasks without a card have none."""
     tasks_with_card = {*catalogue.paths("tasks")}
-    titles = {
+    return {
         difference.task: catalogue.task(difference.task).name
         for difference in comparison.differences
         if difference.task in tasks_with_card
     }
-    return EncoderComparison(**{**vars(comparison), "titles": titles})
 
 
 MAX_ROWS = 20
@@ -382,9 +413,10 @@ class Results(Sequence[Result]):
         self._results = tuple(results)
         self.failures = tuple(failures)
         self._catalogue = catalogue or Catalogue()
-        # The hash of the per-item columns of each cell. Two encoders with one name and different
-        # columns would be mixed, unless their fingerprints distinguish them.
-        items_by_cell: dict[tuple[object, ...], str] = {}
+        # For each cell (an encoder on a task, by a protocol, with its seeds), the hash of its value
+        # per scored item. If it differs within a cell, two encoders have one name. Results of
+        # encoders with a fingerprint are not checked: it distinguishes the encoders.
+        items_hash_by_cell: dict[tuple[object, ...], str] = {}
         for result in self._results:
             if not isinstance(result, Result):
                 raise StsbenchError(
@@ -401,7 +433,8 @@ class Results(Sequence[Result]):
                 result.data,
                 *result.seeds,
             )
-            if items_by_cell.setdefault(cell, result.items) != result.items:
+            # setdefault stores the hash of the cell's first result, and returns it for later ones.
+            if items_hash_by_cell.setdefault(cell, result.items) != result.items:
                 raise StsbenchError(
                     f"two encoders are called '{result.encoder}', and nothing tells their results "
                     f"on {result.task} apart; give evaluate a name= for each"
@@ -416,7 +449,12 @@ class Results(Sequence[Result]):
     @overload
     def __getitem__(self, index: slice) -> Results: ...
     def __getitem__(self, index: int | slice) -> Result | Results:
-        """Return a Result by its index, or a slice as Results."""
+        """Return the Result at an index, or Results for a slice.
+
+        Raises:
+            StsbenchError: The index is a text, as if these were a dict by encoder or task. The
+                message says how to select those results.
+        """
         if isinstance(index, str):
             raise StsbenchError(
                 "Results are taken by index; those of one encoder or task: "
@@ -451,11 +489,13 @@ class Results(Sequence[Result]):
         return group_by_encoder(self._results, self._catalogue)
 
     def __repr__(self) -> str:
-        """Return the numbers of results, encoders and tasks in one line."""
+        """Return one line: the numbers of results, encoders and tasks, and the first encoders."""
         failed = f", {len(self.failures)} failed" if self.failures else ""
         if not self:
             return f"<Results, none{failed}>"
-        names = ", ".join(self.encoders[:3]) + (", …" if len(self.runs) > 3 else "")
+        names = ", ".join(self.encoders[:3])
+        if len(self.encoders) > 3:
+            names += ", …"
         return (
             f"<Results, {format_count(len(self), 'result')}{failed}: "
             f"{format_count(len(self.runs), 'encoder')} ({names}) "
@@ -463,10 +503,11 @@ class Results(Sequence[Result]):
         )
 
     def _repr_html_(self) -> str:
+        """Return the HTML of a table of all scores, which a notebook shows for these results."""
         if not self:
-            return render_grid(
-                columns=[], encoder_groups=[], notes=[repr(self)[1:-1], *map(str, self.failures)]
-            )
+            # The first note is the text of repr without its angle brackets.
+            notes = [repr(self)[1:-1], *map(str, self.failures)]
+            return render_grid(columns=[], encoder_groups=[], notes=notes)
         notes = ["scores are times 100, with their 95% intervals below"]
         n_hidden = len(self.runs) - MAX_ROWS
         if n_hidden > 0:
@@ -478,7 +519,8 @@ class Results(Sequence[Result]):
     def to_frame(self, *, scores: bool = False) -> pd.DataFrame:
         """Return the results as a DataFrame, one row per Result in their order.
 
-        Scores and the bounds of intervals are never times 100.
+        The columns are ``FRAME_COLUMNS``. ``score``, and the bounds ``low`` and ``high`` of its 95%
+        interval, are never times 100. ``signature`` is a line that says how the score was made.
 
         Args:
             scores: Add a column for each further number that was measured, such as
@@ -495,7 +537,9 @@ class Results(Sequence[Result]):
             if scores:
                 row |= result.scores
             rows.append(row)
-        return pd.DataFrame(rows, columns=None if self else FRAME_COLUMNS)
+        # Rows name their columns; without any row they have to be named.
+        columns = None if self else FRAME_COLUMNS
+        return pd.DataFrame(rows, columns=columns)
 
     def compare(
         self,
@@ -508,7 +552,11 @@ class Results(Sequence[Result]):
         plan: float | None = None,
         all_pairs: bool = False,
     ) -> EncoderComparison:
-        """Compare encoders with the first one, or every two; see :func:`stsbench.compare`."""
+        """Compare the encoders of these results with the first one, or every two of them.
+
+        The arguments are those of :func:`stsbench.compare`; ``margin`` and ``plan`` are differences
+        in points.
+        """
         results_by_name = {group.name: group.results for group in self.runs}
         return build_comparison(
             results_by_name,
@@ -559,6 +607,9 @@ class Results(Sequence[Result]):
     def save(self, folder: str | Path) -> list[Path]:
         """Write all results into a results folder, with their per-item columns.
 
+        Args:
+            folder: The results folder, which is made if it is missing.
+
         Returns:
             The written files, one per result.
 
@@ -571,7 +622,7 @@ class Results(Sequence[Result]):
         paths = []
         for result in self:
             if result.path is not None and items_path(result.path).exists():
-                # The columns of a result from another folder are written with it.
+                # A result that was read: its columns are in the file beside its own.
                 per_item = dict(read_item_columns(result))
                 result = msgspec.structs.replace(result, per_item=per_item, path=None)
             paths.append(write_result(result, Path(folder)))
@@ -579,16 +630,15 @@ class Results(Sequence[Result]):
 
 
 def render_partial_grid(results: Sequence[Result], catalogue: Catalogue) -> str:
-    """Return the HTML of a notebook's table while scores come in; empty before the first one.
+    """Return the HTML of a notebook's table of scores while a run is going on.
 
-    It has no means, whose intervals take long.
+    Only the last encoders have a row. There are no means, whose intervals take long to compute.
+    Without any results, the text is empty.
     """
     if not results:
         return ""
-    return render_grid(
-        make_grid_columns(results, catalogue, means=False),
-        group_by_encoder(results, catalogue)[-MAX_ROWS:],
-    )
+    columns = make_grid_columns(results, catalogue, means=False)
+    return render_grid(columns, group_by_encoder(results, catalogue)[-MAX_ROWS:])
 
 
 FRAME_COLUMNS = (

@@ -47,24 +47,28 @@ def _match_names(
     location: Path,
     find_ids: Callable[[NameCandidate], set[int]],
 ) -> Iterator[_NameMatch]:
-    """Yield the match of each name that a user wrote: its first candidate that stands for anything.
+    """Yield, for each name that a user wrote, the name that results have, and the results' ids.
+
+    A user may write an encoder's id, its title, or the label of its row in a paper's table. Each of
+    these is a candidate for the name in the results; the first with any results is taken.
 
     Args:
-        specs: A comma list of names.
+        specs: A comma list of names, divided at its commas.
         catalogue: The cards of encoders.
         known_names: The names of the encoders in ``location``.
-        location: The folder or file that is searched, for the message.
-        find_ids: Returns the Python ``id`` of each result or cell there that a candidate stands
-            for; empty if there are none.
+        location: The folder or lock file that is searched, for the message.
+        find_ids: Called with a candidate, returns the Python ``id`` of each result, or row of a
+            lock file, that it stands for; empty if there are none.
 
     Raises:
-        UnknownName: A name stands for nothing there.
+        UnknownName: A name stands for nothing in ``location``.
     """
     resolver = NameResolver(catalogue)
+    # A name with a comma in it is put together again.
     for spec in resolver.join_parts(specs, known_names):
         for candidate in resolver.iter_candidates(spec):
             ids = find_ids(candidate)
-            # An encoder all of whose files are broken is known, but stands for no results.
+            # An encoder whose files are all broken is among the known names, but has no results.
             if ids or candidate.name in known_names:
                 yield _NameMatch(candidate.name, ids)
                 break
@@ -82,11 +86,12 @@ def select_results(
 ) -> list[Result]:
     """Return the results of the named encoders, in the folder's order.
 
-    A name of an older state selects its results, too.
+    A name with a state tag, such as ``final [3f2a1b]``, selects the results of an encoder before
+    its weights or settings changed.
 
     Args:
         specs: A comma list of names; empty for the current results of all encoders.
-        encoders: The encoders of a results folder.
+        encoders: The encoders of a results folder, with their current and older results.
         catalogue: The cards of encoders.
         location: The folder, for the message.
 
@@ -95,6 +100,7 @@ def select_results(
     """
     if not specs:
         return list(encoders.result_folder.results)
+    # Names as tables print them, and names without a tag.
     known_names = [*encoders.names, *(group.encoder for group in encoders.current)]
     matches = _match_names(
         specs,
@@ -132,17 +138,23 @@ def make_requested_tables(
     significance_against: str | None,
     rows_only: bool,
 ) -> RequestedTables:
-    """Make a table, or the boards of a suite, of the results in a folder.
+    """Make a table of a paper, or the boards of a suite, from the results in a folder.
+
+    A suite is a named list of tasks, a board a table of encoders by these tasks.
 
     Args:
         request: What to show, still without results.
-        encoders_of_folder: The encoders of the results folder.
-        table: The name or file of a table; None for boards.
-        suite: The suite of the boards; None for one that the results have a task of.
+        encoders_of_folder: The encoders of the results folder, with their results.
+        table: The name or file of a paper's table; None for boards.
+        suite: The suite of the boards; None for the first suite that has a task of the results.
         encoders: A comma list of names; empty for the current results of all encoders.
-        added_names: A comma list of the rows to add, see :func:`parse_added_rows`.
+        added_names: A comma list of rows to add: encoders, alone or with a label behind a colon.
         significance_against: The encoder to test the others against; None for no tests.
         rows_only: Whether to keep only the added rows, if there are any.
+
+    Returns:
+        The tables, what they omit and advice on it, the results that they may show, and the tasks
+        with results that neither they nor any suite has.
 
     Raises:
         UnknownName: There are no results of an encoder.
@@ -152,35 +164,39 @@ def make_requested_tables(
     added = parse_added_rows(added_names, encoders_of_folder, catalogue, folder)
     reference = None
     if significance_against is not None:
-        (reference,) = parse_added_rows(
-            [significance_against], encoders_of_folder, catalogue, folder
-        )
+        names = [significance_against]
+        # One name gives one row, which has the results to test against.
+        (reference,) = parse_added_rows(names, encoders_of_folder, catalogue, folder)
     selected = select_results(encoders, encoders_of_folder, catalogue, folder)
     # By id(), because results cannot be in a set.
     shown_ids = {id(result) for result in selected}
     shown_ids |= {id(result) for added_row in added for result in added_row.results}
     all_results = encoders_of_folder.result_folder.all_results
     results = [result for result in all_results if id(result) in shown_ids]
-    request = replace(request, results=results, added=added, reference=reference)
+    full_request = replace(request, results=results, added=added, reference=reference)
     further_suite = ""
     if table is not None:
-        table_set = request.make_table(table)
+        table_set = full_request.make_table(table)
     else:
-        shown_suite = suite or request.guess_suite() or DEFAULT_SUITE
-        table_set = request.make_boards(shown_suite)
+        shown_suite = suite or full_request.guess_suite() or DEFAULT_SUITE
+        table_set = full_request.make_boards(shown_suite)
         if suite is None:
-            further_suite = request.own_tasks_beside(shown_suite)
+            # A comma list of the tasks that are in no suite and not on these boards; else empty.
+            further_suite = full_request.own_tasks_beside(shown_suite)
     tables = table_set.tables
     if rows_only and added:
-        # The rows keep the marks that they have in the whole table.
-        tables = [
-            replace(
-                board.map_rows(lambda row: row if row.is_added else None),
-                ranked_groups=board.groups,
-            )
-            for board in tables
-        ]
+        tables = list(map(_keep_added_rows, tables))
     return RequestedTables(tables, table_set.omitted, table_set.advice, results, further_suite)
+
+
+def _keep_added_rows(table: Table) -> Table:
+    """Return a table with only the rows that the user added.
+
+    Bold type and ranks stay those of the whole table, whose groups are kept for them.
+    """
+    # A row for which the function returns None is dropped.
+    added_rows = table.map_rows(lambda row: row if row.is_added else None)
+    return replace(added_rows, ranked_groups=table.groups)
 
 
 def filter_side(
@@ -188,12 +204,14 @@ def filter_side(
 ) -> CheckSide:
     """Return one side of a check with the cells and the broken files of the named encoders only.
 
-    The side holds the cells of a results folder or of a lock file. Cells of a lock file name no
-    card, and are found by name and fingerprint. A name of an older state selects its cells, too.
+    A check compares the older and the newer side: each is a results folder or a lock file (accepted
+    scores in one file). A cell is the score of an encoder on a task. Cells of a lock file name no
+    card, and are found by the encoder's name and fingerprint. A name with a state tag, such as
+    ``final [3f2a1b]``, selects the cells of an encoder before its weights or settings changed.
 
     Args:
-        specs: A comma list of names; empty to return the side as it is.
-        side: The side.
+        specs: A comma list of names; empty to return the side unchanged.
+        side: The side: its cells, the older results of its folder, and its broken files.
         catalogue: The cards of encoders.
         location: The folder or file of the side, for the message.
 
@@ -202,16 +220,20 @@ def filter_side(
     """
     if not specs:
         return side
+    # The encoders of the side by name, with their results.
     encoders = side.directory(catalogue)
+    # lock_cell makes a cell of a result.
     all_cells = [*side.cells, *map(lock_cell, side.older)]
 
     def find_cell_ids(candidate: NameCandidate) -> set[int]:
-        """Return the Python ``id`` of each cell that a candidate stands for."""
+        """Return the Python ``id`` of each cell of either kind that a name stands for.
+
+        A cell of a results folder has a ``result``, a cell of a lock file has none.
+        """
         result_ids = candidate.find_result_ids(encoders)
         cell_ids = set()
         for cell in all_cells:
             if cell.result is None:
-                # The cell is from a lock file.
                 is_match = candidate.matches_cell(cell)
             else:
                 is_match = id(cell.result) in result_ids
@@ -223,6 +245,7 @@ def filter_side(
     selected_ids = {cell_id for match in matches for cell_id in match.ids}
     cells = [cell for cell in all_cells if id(cell) in selected_ids]
     names = [*(match.name for match in matches), *(cell.encoder for cell in cells)]
+    # Broken files are selected by the encoder's name, which their folder has.
     return side._replace(cells=cells, problems=side.select_encoders(names).problems)
 
 
@@ -235,32 +258,42 @@ def select_compared_results(
     on_notice: MessageCallback,
     progress: Callable[[int, int], object] | None = None,
 ) -> dict[str, Sequence[Result]]:
-    """Return the results of each encoder that is compared, in the order of the tasks.
+    """Return the results of each encoder to compare, in the order of the tasks.
+
+    A result is verified if its score, recomputed from its per-item columns, is the stored one. One
+    whose columns give another score is reported as a problem and left out. One without columns
+    cannot be verified: it is kept, with a notice.
 
     Args:
         specs: Names of encoders in the results folder, or folders of one encoder's results.
         results_folder: The results folder.
         catalogue: The cards of tasks and encoders.
-        on_problem: Called with a line on each file that cannot be read, or is not believed.
-        on_notice: Called with a line if there are older states of the compared encoders, and with
-            one if some results cannot be verified.
+        on_problem: Called with a line on each file that cannot be read, or has a wrong score.
+        on_notice: Called with a line if there are older results of these encoders, and with one if
+            some results cannot be verified.
         progress: Called with the number of results that are checked, and the total.
+
+    Returns:
+        The results by name or folder, as the caller wrote it.
 
     Raises:
         StsbenchError: An encoder is listed twice, has no results, or is several encoders.
     """
     if len(set(specs)) < len(specs):
-        raise StsbenchError(f"compare was given '{max(specs, key=specs.count)}' twice")
+        repeated_spec = max(specs, key=specs.count)
+        raise StsbenchError(f"compare was given '{repeated_spec}' twice")
     if not results_folder.is_dir() and not all(Path(spec).is_dir() for spec in specs):
         raise OutputError(
             f"results folder '{results_folder}' does not exist", remedy=Remedy("score")
         )
+    # Reads each folder once, and reports its broken files.
     reader = _FolderReader(catalogue, on_problem)
     results_by_spec = _read_compared(specs, results_folder, reader)
     all_results = [result for results in results_by_spec.values() for result in results]
     for encoders in reader.encoders_by_folder.values():
         if notice := encoders.describe_omitted(all_results):
             on_notice(notice)
+    # Recomputes each score. ``results`` are all but those whose columns give another score.
     believed = believe(all_results, catalogue, progress)
     for problem in believed.problems:
         on_problem(problem.message)
@@ -284,7 +317,11 @@ class _FolderReader:
         self.encoders_by_folder: dict[Path, EncoderDirectory] = {}
 
     def read_encoders(self, folder: Path) -> EncoderDirectory:
-        """Return the encoders of a folder; the first time, read it and report its broken files."""
+        """Return the encoders of a results folder, with their results.
+
+        At the first call for a folder it is read, and ``on_problem`` is called with a line for each
+        of its broken files. Later calls return the same object.
+        """
         if folder not in self.encoders_by_folder:
             result_folder = read_folder(folder)
             self.encoders_by_folder[folder] = EncoderDirectory(result_folder, self.catalogue)
@@ -333,6 +370,7 @@ def _read_compared(
 
 def _check_has_results(folder: str) -> None:
     """Raise OutputError if a folder holds a trained encoder, not the results of one."""
+    # RUN_FILE is the record that training writes beside a trained encoder.
     if (Path(folder) / RUN_FILE).is_file() and not read_folder(Path(folder)).all_results:
         raise OutputError(
             f"'{folder}' holds a trained encoder and no results",
@@ -346,12 +384,16 @@ def _sort_believed(
     believed_results: Sequence[Result],
     catalogue: Catalogue,
 ) -> dict[str, Sequence[Result]]:
-    """Return the believed results of each encoder, in the order of the tasks.
+    """Return the results of each encoder that were not found wrong, in the order of the tasks.
 
     Args:
-        results_by_spec: The results of each encoder, by the name or folder that a user gave.
-        believed_results: The results that may be compared, of all encoders.
+        results_by_spec: The results of each encoder, by the name or folder that a user wrote.
+        believed_results: The results of all encoders but those whose per-item columns contradict
+            their score.
         catalogue: The cards, which give the order of the tasks. Results of other tasks come last.
+
+    Returns:
+        The results by the same keys.
     """
     # By id(), because results cannot be in a set.
     believed_ids = {id(result) for result in believed_results}
@@ -371,13 +413,17 @@ def parse_added_rows(
     """Return the rows that a user adds to a table.
 
     Names and labels may have commas and colons in them, so that several parts of the list may be
-    one name: the longest text that stands for results counts.
+    one name: parts are joined again, and the longest text that stands for results counts.
 
     Args:
-        parts: A comma list of names, each alone or with a label behind a colon.
-        encoders: The encoders of the results folder.
+        parts: A comma list of names, divided at its commas. Each name stands alone, or has the
+            label of its row behind a colon.
+        encoders: The encoders of the results folder, with their results.
         catalogue: The cards of encoders.
         location: The results folder, for the message.
+
+    Returns:
+        One row per name: the encoder's name, the label (empty if there is none) and the results.
 
     Raises:
         UnknownName: There are no results of an encoder.
@@ -387,6 +433,7 @@ def parse_added_rows(
     printed_names = [
         name for group in encoders.groups for name in (group.name, group.encoder, group.label)
     ]
+    # By a part of the list: of how many parts the names with a comma are that begin with it.
     known_part_counts = count_parts_by_first(printed_names)
     added_rows = []
     start = 0
@@ -394,7 +441,8 @@ def parse_added_rows(
         first_part = parts[start]
         part_counts = known_part_counts.get(first_part, set())
         is_last_part = start + 1 == len(parts)
-        # The last part cannot be joined to another, so the cards need not be read for it.
+        # Titles are in the cards. The last part cannot be joined to another, so the cards need not
+        # be read for it.
         if not is_last_part:
             part_counts = part_counts | resolver.title_part_counts.get(first_part, set())
         for candidate in iter_joined_parts(parts, start, part_counts):
@@ -404,7 +452,7 @@ def parse_added_rows(
                 start = candidate.end
                 break
         else:
-            # Neither the first part nor a longer text stands for results.
+            # The loop was not left: neither the first part nor a longer text stands for results.
             name = first_part.rpartition(":")[0] or first_part
             raise _no_results_error(name, encoders.names, location)
     return added_rows
@@ -413,25 +461,28 @@ def parse_added_rows(
 def _parse_added_row(
     text: str, encoders: EncoderDirectory, resolver: NameResolver
 ) -> AddedRow | None:
-    """Return the row that a text adds; None if it stands for no results.
+    """Return the row that a user's text ``NAME`` or ``NAME:LABEL`` adds to a table.
 
-    Names and labels may have colons. The text is therefore split at each colon in turn, from the
-    last one, and the longest name with results counts.
+    Names and labels may have colons. The text is therefore first taken as a name without a label,
+    then split at each colon in turn, from the last one. The longest name with results counts.
 
     Args:
         text: A name, alone or with a label behind a colon; quotes around the label are removed.
-        encoders: The encoders of the results folder.
+        encoders: The encoders of the results folder, with their results.
         resolver: Finds the results that a name may stand for.
+
+    Returns:
+        The row: name, label (empty if there is none) and results. None if no part of the text
+        stands for results.
 
     Raises:
         StsbenchError: The label is empty.
     """
     colons = [index for index, character in enumerate(text) if character == ":"]
-    # The first attempt takes the text as a name without a label.
     for name_length in [len(text), *reversed(colons)]:
         name = text[:name_length].strip()
         label = text[name_length + 1 :].strip()
-        # A comma in a label would begin the next name of the list.
+        # A comma in a label, outside of quotes, would begin the next name of the list.
         if len(split_names(label)) > 1:
             continue
         result_ids = _find_first_match(name, encoders, resolver)
@@ -472,7 +523,7 @@ def _find_first_match(name: str, encoders: EncoderDirectory, resolver: NameResol
             if result_ids := candidate.find_result_ids(encoders):
                 return result_ids
     except StsbenchError:
-        # The name is the label of rows in papers' tables. These rows are of more than one encoder,
-        # or of an encoder without a card, so the label stands for no single one.
+        # The name is the label of rows in papers' tables of several encoders, or of an encoder
+        # without a card. So it stands for no single encoder.
         return set()
     return set()

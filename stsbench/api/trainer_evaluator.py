@@ -43,12 +43,12 @@ class StsbenchEvaluator:
         batch_size: int | None = None,
         catalogue: Catalogue | None = None,
     ) -> None:
-        """Store what to score; the arguments are those of :func:`stsbench.evaluate`.
+        """Store the arguments with which :func:`stsbench.evaluate` scores the model in training.
 
         Args:
             tasks: The tasks and suites.
             split: The split of each task to score; None for its usual one.
-            protocol: Names of protocols.
+            protocol: Names of protocols; None for the default of each task.
             data: A local data folder; by default that of the settings, else the Hub.
             batch_size: The largest number of sentences that the model is called with at once.
             catalogue: The cards to look names up in.
@@ -70,7 +70,7 @@ class StsbenchEvaluator:
     def __call__(
         self, model: EncoderLike, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
-        """Score a model.
+        """Score a model; sentence-transformers' trainer calls this with the arguments below.
 
         Args:
             model: The ``SentenceTransformer``, or anything else that can be evaluated.
@@ -88,7 +88,9 @@ class StsbenchEvaluator:
         self.results = evaluate(
             encoder=model,
             name="model in training",
+            # The weights change from call to call, so that stored embeddings would be of no use.
             store=None,
+            # Callbacks that do nothing: no progress is shown, for the trainer shows its own.
             callbacks=RunCallbacks(),
             **self.arguments,
         )

@@ -64,10 +64,13 @@ class CleanScorer:
         encoder_plans: Sequence[EncoderPlan],
         callbacks: RunCallbacks,
     ) -> None:
-        """Read the training text, and find the sentences of the tasks in it.
+        """Read training text, and find the sentences of the tasks in it.
+
+        A clean score is a score without the items whose sentences the training text contains.
 
         Args:
-            settings: The training text, and which of its sentences count.
+            settings: The corpora of training text, and how similar a sentence must be to count as
+                contained.
             plan: The settings of the run.
             tasks: The tasks of the run, whose data are read already.
             encoder_plans: The encoders of the run.
@@ -86,7 +89,7 @@ class CleanScorer:
         self._text_by_encoder: dict[str, SearchedText] = {}
         text_by_settings: dict[CleanScoreSettings, SearchedText] = {}
         for encoder_plan in encoder_plans:
-            # They name the text of the encoder's own recipe in place of ``own``.
+            # The corpus ``own`` is replaced by the one that the encoder was trained on.
             settings_of_encoder = self._resolve_own_text(encoder_plan.name)
             # Encoders with the same text share one search of it.
             if settings_of_encoder not in text_by_settings:
@@ -94,18 +97,22 @@ class CleanScorer:
             self._text_by_encoder[encoder_plan.name] = text_by_settings[settings_of_encoder]
 
     def _resolve_own_text(self, encoder: str) -> CleanScoreSettings:
-        """Return the settings with the text that an encoder's recipe names in place of ``own``.
+        """Return the settings of clean scores, with the corpus ``own`` replaced.
+
+        It is replaced by the corpus that the encoder's training recipe names.
 
         Args:
-            encoder: The name of the encoder; the part before ``+`` may be a recipe's.
+            encoder: The name of the encoder. What precedes a ``+`` (of a post-processor) may be the
+                name of a recipe.
 
         Raises:
-            StsbenchError: The settings ask for the encoder's own text, and it is of no recipe.
+            StsbenchError: The settings have ``own``, and the encoder was not trained by a recipe.
         """
         recipe = encoder.partition("+")[0]
         own_corpus = None
         if recipe in self._catalogue.paths("trainers"):
             own_corpus = self._catalogue.recipe(recipe).data.corpus
+        # A dict keeps the order of the corpora, each once.
         corpora: dict[str, None] = {}
         for corpus in self._settings.corpora:
             if corpus == OWN_TEXT:
@@ -121,13 +128,15 @@ class CleanScorer:
         return replace(self._settings, corpora=tuple(corpora))
 
     def _search(self, settings: CleanScoreSettings) -> SearchedText:
-        """Search the corpora for the sentences of all splits that the run scores.
-
-        The digest of several corpora is one hash of their hashes.
+        """Search corpora for the sentences of all splits that the run scores.
 
         Args:
-            settings: The corpora to search, and how similar near-duplicates are.
+            settings: The names of the corpora, and how similar near-duplicates are.
+
+        Returns:
+            The settings, a hash of the corpora's texts, and the sentences that were found.
         """
+        # A function from the name of a corpus to its text.
         load = partial(
             load_searched_text,
             corpora=settings.folder,
@@ -141,19 +150,26 @@ class CleanScorer:
             for sentence in sentences_of_split
         )
         matches = find_overlap_matches(corpora, sentences, min_similarity=settings.min_similarity)
+        # The hash of a single corpus, or a hash of the hashes of several.
         hashes = [corpus.sha256 for corpus in corpora]
         digest = hashes[0] if len(hashes) == 1 else digest_columns({"corpora": hashes})
         return SearchedText(settings, digest, matches)
 
     def __call__(self, result: Result) -> Result:
-        """Return a Result with its clean score, which replaces an earlier one for the same text.
+        """Return a Result (a stored score) with its clean score added.
 
         The clean score is over the items without a sentence that the encoder's training text
-        contains. If it changes the Result, its file is written again. If it cannot be computed,
-        that is reported and the Result returned as it is.
+        contains. It replaces an earlier one for the same text. If it changes the Result, its file
+        is written again. If it cannot be computed, that is reported and the Result returned
+        unchanged.
+
+        Args:
+            result: The Result of one of the run's encoders on one of its tasks.
         """
         searched_text = self._text_by_encoder[result.encoder]
-        # Each as a tuple of its own: an item is then excluded for any one of its sentences.
+        # The sentences that the training text contains, which are the keys of kind_by_text. A tuple
+        # of one sentence excludes all items with it; a tuple of several would exclude only items of
+        # exactly these sentences.
         excluded = [
             (sentence,)
             for sentence in self._sentences_by_split[result.task, result.split]
@@ -183,13 +199,14 @@ def score_without_copies(
     plan: RunPlan,
     callbacks: RunCallbacks,
 ) -> Result:
-    """Return a Result with the score of the items without a copy; write it if that changes it.
+    """Return a Result with a further score, over the items that have no copy in the task's data.
 
-    A Result of a task without copies is returned as it is.
+    A copy is an item that occurs again, for example in the training split. If the score changes the
+    Result, its file is written again. A Result of a task without copies is returned unchanged.
 
     Args:
-        result: The Result.
-        copies_by_task: The sentences of the items with copies, by task.
+        result: The Result, a stored score.
+        copies_by_task: The sentences of each item that has copies, by task.
         plan: The settings of the run.
         callbacks: ``on_failure`` is called if the score cannot be computed.
     """
@@ -209,14 +226,16 @@ def _add_clean_score(
     plan: RunPlan,
     callbacks: RunCallbacks,
 ) -> Result:
-    """Return a Result with a clean score, which replaces an earlier one of the same name.
+    """Return a Result with a clean score: its score without items that training text contains.
 
-    If that changes the Result, its file is written again. If the score cannot be computed, that is
-    reported and the Result returned as it is.
+    It replaces an earlier clean score of the same name. If that changes the Result, its file is
+    written again. If the score cannot be computed, that is reported and the Result returned
+    unchanged.
 
     Args:
-        result: The Result.
-        excluded: As for :func:`compute_clean_score`, also the next two.
+        result: The Result, a stored score.
+        excluded: Sentences to exclude: a tuple of one excludes every item with this sentence, a
+            tuple of several the item of exactly these.
         settings: The names of the training text.
         text_digest: The hash of the training text.
         plan: The settings of the run.
@@ -233,7 +252,8 @@ def _add_clean_score(
     other_scores = [score for score in result.clean if score.name != clean_score.name]
     cleaned = msgspec.structs.replace(result, clean=[*other_scores, clean_score])
     if cleaned.clean != result.clean:
-        # The file of its per-item columns exists already, and is not written without columns.
+        # The file of its per-item columns exists already. For a Result without columns only the
+        # file of the Result itself is written.
         without_columns = msgspec.structs.replace(cleaned, per_item={})
         write_result(without_columns, plan.results_folder)
     return cleaned
@@ -246,25 +266,25 @@ def compute_clean_score(
     settings: CleanScoreSettings,
     text_digest: str,
 ) -> CleanScore:
-    """Compute the score over the items that hold none of the excluded sentences.
+    """Compute the score over the items that contain none of the excluded sentences.
 
-    For a probe it is the share of right answers, while the score over all items is a mean over
-    folds. A mean over subsets takes only those that keep ``MIN_SUBSET_PAIRS`` pairs.
+    For a classifier it is the share of right answers, while the score over all items may be a mean
+    over folds. A mean over subsets omits subsets that keep fewer than ``MIN_SUBSET_PAIRS`` pairs.
 
     Args:
         result: The result, with its per-item columns or the path of its file.
-        excluded: The task's sentences that the training text holds, one each; or all sentences of
-            each item to exclude.
+        excluded: Sentences to exclude: a tuple of one excludes every item with this sentence, a
+            tuple of several the item of exactly these.
         evaluator: Computes the score from the columns of the remaining items.
         settings: The names of the training text, which the clean score records.
         text_digest: The hash of the training text.
 
     Returns:
-        A clean score whose ``score`` is None if too few items remain.
+        The score and its interval, both None if too few items remain, with the number of these
+        items and the omitted subsets (``left_out``).
 
     Raises:
-        DataError: The per-item columns are missing or broken, or name no sentences; or the
-            evaluator cannot compute a score from items.
+        DataError: The columns are missing, broken or lack sentences; or no evaluator scores items.
     """
     columns = read_item_columns(result)
     clean_score = CleanScore(
@@ -283,7 +303,7 @@ def compute_clean_score(
         )
     omitted_subsets: list[str] = []
     aggregation = str(result.protocol.get("aggregation"))
-    # A mean over subsets, each of which needs a correlation of its own.
+    # A mean over subsets, each of which needs a correlation. The table has None for ``all``.
     if AGGREGATIONS.get(aggregation) is not None:
         omitted_subsets = _subsets_without_correlation(columns, is_kept)
         is_kept &= ~np.isin(columns["subset"].astype(str), omitted_subsets)
@@ -301,18 +321,20 @@ def compute_clean_score(
 
 
 def _are_excluded(sentence_ids: IntArray, excluded: Sequence[Sentences]) -> BoolArray:
-    """Return whether each item holds an excluded sentence, or is an excluded item, (n,).
+    """Return whether each item contains an excluded sentence, or is an excluded item, (n,).
 
     Args:
-        sentence_ids: The ids of each item's sentences, (n, m).
-        excluded: As for :func:`compute_clean_score`.
+        sentence_ids: The ids of the m sentences of each item, (n, m).
+        excluded: Tuples of sentences, all of one length: a tuple of one excludes every item with
+            this sentence, a tuple of m the item of exactly these.
     """
+    # ``sentence_columns`` returns a column of ids for each position in the tuples.
     excluded_columns = sentence_columns(*zip(*excluded, strict=True)).values()
-    # Tuples of one id, or of all ids of an item.
+    # The same tuples with ids in place of sentences.
     excluded_ids = set(zip(*(ids.tolist() for ids in excluded_columns), strict=True))
     return np.array(
         [
-            tuple(ids) in excluded_ids or any((number,) in excluded_ids for number in ids)
+            tuple(ids) in excluded_ids or any((single_id,) in excluded_ids for single_id in ids)
             for ids in sentence_ids.tolist()
         ],
         dtype=bool,
@@ -330,14 +352,15 @@ def _item_sentence_ids(result: Result, columns: Arrays, evaluator: Evaluator) ->
         evaluator: The evaluator of its task, which must be able to score some of the items.
 
     Raises:
-        DataError: The columns name no sentences, or the evaluator makes no scores from items.
+        DataError: The columns lack the ids of sentences, or the evaluator has no method
+            ``recompute``, which scores items.
     """
     sentence_ids = read_sentence_ids(columns)
     if sentence_ids is not None and hasattr(evaluator, "recompute"):
         return sentence_ids
     if sentence_ids is not None:
         reason = "its evaluator cannot make scores again from items"
-    # Retrieval, whose items are images.
+    # Only retrieval, whose items are images, has recalls.
     elif "recall" in columns:
         reason = "the items are no sentences"
     else:
@@ -348,7 +371,9 @@ def _item_sentence_ids(result: Result, columns: Arrays, evaluator: Evaluator) ->
 
 
 def _subsets_without_correlation(columns: Arrays, is_kept: BoolArray) -> list[str]:
-    """Return the subsets that keep too few pairs, or pairs with one gold score only.
+    """Return the names of subsets that no correlation can be computed for after pairs are excluded.
+
+    They keep fewer than ``MIN_SUBSET_PAIRS`` pairs, or only pairs with the same gold score.
 
     Args:
         columns: Per-item columns, among them ``gold`` and ``subset``, (n,).

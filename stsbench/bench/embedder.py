@@ -35,7 +35,7 @@ from stsbench.encoders.engine.drift import (
     DriftMonitor,
     Origin,
     read_environment,
-    short_digest,
+    short_json_hash,
 )
 from stsbench.encoders.engine.embed import Engine, StoredEncoder, transform_embeddings
 from stsbench.encoders.engine.store import EmbeddingStore, StoredEmbeddings
@@ -44,11 +44,11 @@ from stsbench.encoders.fitted import (
     FittedEncoder,
     PostProcessed,
     VariantEncoder,
-    digest_texts,
     find_variant,
-    read_fit,
+    name_of_fitting_texts,
+    texts_sha256,
 )
-from stsbench.encoders.metadata import check_encoder, is_computed_here, read_notes
+from stsbench.encoders.metadata import check_encoder, is_computed_on_this_machine, read_notes
 from stsbench.encoders.named import NamedEncoder
 from stsbench.encoders.pairs import PairScorer
 from stsbench.encoders.similarity_file import SimilarityFile
@@ -63,18 +63,23 @@ def open_store(
     read_only: bool = False,
     checked: bool = False,
 ) -> EmbeddingStore:
-    """Open an encoder's store, after a check that the encoder still computes what is stored there.
+    """Open the store of an encoder's embeddings, after a check that the encoder has not changed.
+
+    The store is a folder named by a hash of the encoder's identity: class, parameters, weights. If
+    the encoder no longer computes what is stored there, the stored embeddings are archived.
 
     Args:
-        store: The folder of all stores; None for memory only.
-        encoder: The encoder; its embeddings are in memory only if nothing identifies it, or if they
-            are in a file already.
+        store: The folder of all stores, ``default`` for that of the user's settings; None to store
+            in memory only.
+        encoder: The encoder. Its embeddings are in memory only if nothing identifies it, or if they
+            are in a file already (a FixedTextsEncoder).
         texts_digest: The hash of the texts that the encoder is fitted on; empty if there are none.
         read_only: Neither write nor check the store.
         checked: Another process of this run has checked the store already.
     """
     identity = encoder_identity(encoder)
     if identity is None or isinstance(encoder, FixedTextsEncoder):
+        # Without a folder, embeddings are stored in memory.
         return EmbeddingStore(folder=None)
     encoder_folder = None
     if store is not None:
@@ -83,8 +88,11 @@ def open_store(
         folder_name = hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         root = settings.store_folder() if store == "default" else Path(store)
         encoder_folder = root / folder_name
-    # A server's embeddings do not depend on this machine, and are paid for: they always stay.
-    monitor = DriftMonitor(encoder_folder, encoder) if is_computed_here(encoder) else None
+    # The monitor checks. A server's embeddings do not depend on this machine, and are paid for:
+    # they are never archived, so they have none.
+    monitor = (
+        DriftMonitor(encoder_folder, encoder) if is_computed_on_this_machine(encoder) else None
+    )
     if monitor is not None and not read_only and not checked:
         monitor.check()
     return EmbeddingStore(encoder_folder, monitor, read_only=read_only)
@@ -94,7 +102,7 @@ UNGRADED_SUFFIX = "+ungraded"
 """Ends the name of texts that include the sentences of pairs without a gold score."""
 
 
-def needs_task(texts_name: str) -> bool:
+def is_of_scored_task(texts_name: str) -> bool:
     """Return whether the texts to fit on are those of the task that is scored."""
     return texts_name.removesuffix(UNGRADED_SUFFIX).partition(".")[0] == TARGET_TASK
 
@@ -102,18 +110,17 @@ def needs_task(texts_name: str) -> bool:
 def read_texts_to_fit(
     texts_name: str, *, task: Task | None, catalogue: Catalogue, data: Path | None = None
 ) -> list[str]:
-    """Read the texts that a card's ``fit`` names; a text that occurs twice is returned twice.
+    """Read the texts that an encoder is fitted on before it embeds a task.
 
-    BERT-whitening and BERT-flow count repeated sentences in the same way.
+    A text that occurs twice is returned twice, as BERT-whitening and BERT-flow count texts.
 
     Args:
-        texts_name: ``target`` for all sentences of the task that is scored, ``target.train`` for
-            one split of it, ``stsb.test`` for a split of the task with this name, ``allnli`` for
-            all text columns of a corpus, and ``mine.txt`` for a file. ``target+ungraded``, and so
-            for any task, includes the sentences of pairs released without a gold score, as
-            ConSERT's training does.
+        texts_name: Which texts. ``target``: all sentences of the task that is scored.
+            ``target.train``: one split of it. ``stsb.test``: a split of the task with this name.
+            ``allnli``: all text columns of the corpus with this name. ``mine.txt``: a file. A task
+            with ``+ungraded``: also its pairs without a gold score, as in ConSERT's training.
         task: The task that is scored; None if there is none.
-        catalogue: The cards of tasks and corpora.
+        catalogue: Finds the cards that describe tasks and corpora.
         data: The local data folder.
 
     Raises:
@@ -123,9 +130,11 @@ def read_texts_to_fit(
     task_name, _, split = texts_name.removesuffix(UNGRADED_SUFFIX).partition(".")
     corpora = catalogue.corpora()
     task_names = catalogue.paths("tasks")
+    # Any other name with a suffix, such as .txt, is that of a file.
     is_file = task_name not in (TARGET_TASK, *task_names) and bool(Path(texts_name).suffix)
     if texts_name in corpora or is_file:
         corpus = load_corpus(texts_name, data=data, catalogue=catalogue)
+        # The texts of a row, such as a sentence and its translation, follow each other.
         columns = [
             corpus.table.column(column).to_pylist()
             for column in TEXT_COLUMNS
@@ -163,19 +172,22 @@ def load_fitting_texts(
     plan: RunPlan,
     on_failure: Callable[[str, StsbenchError], None],
 ) -> dict[str, FittingTexts]:
-    """Load the texts to fit on by task; they are read once if they are the same for all tasks.
+    """Load the texts that an encoder is fitted on for each task.
+
+    They are the same for all tasks unless they are sentences of the task itself.
 
     Args:
-        texts_name: The texts, as a card's ``fit`` names them.
+        texts_name: The texts, as :func:`read_texts_to_fit` describes.
         tasks: The tasks, whose data are read already.
         plan: The run.
-        on_failure: Called with the error if texts are not available, and with the name of the task
-            that they are of; with the names of all tasks if the texts are of none.
+        on_failure: Called if texts are not available, with the name of the task that they are for
+            (the names of all if the texts are the same for all) and with the error.
 
     Returns:
-        The texts by the name of the task; tasks without texts are omitted.
+        For the name of each task the texts, their hash, and whether sentences of the task are among
+        them; tasks without texts are omitted.
     """
-    differ_by_task = needs_task(texts_name)
+    differ_by_task = is_of_scored_task(texts_name)
     texts_by_task: dict[str, FittingTexts] = {}
     sentences: list[str] = []
     sentence_keys: set[bytes] = set()
@@ -195,7 +207,7 @@ def load_fitting_texts(
                 on_failure(task.name, error)
                 continue
             sentence_keys = set(map(letters_and_digits, sentences))
-            digest = digest_texts(sentences)
+            digest = texts_sha256(sentences)
         has_task_sentences = not sentence_keys.isdisjoint(map(letters_and_digits, task.texts()))
         texts_by_task[task.name] = FittingTexts(
             sentences=sentences, digest=digest, has_task_sentences=has_task_sentences
@@ -275,7 +287,11 @@ class TaskEmbedder:
         shared_state: SharedState | None = None,
         read_only: bool = False,
     ) -> None:
-        """Read the texts to fit on and open the store; nothing is embedded yet.
+        """Prepare to embed the sentences of tasks with an encoder; nothing is embedded yet.
+
+        The texts that the encoder is fitted on, if it is, are read, and the store of embeddings is
+        opened. ``self.tasks`` are the tasks that the encoder can be scored on. The base of an
+        encoder that changes another one's embeddings is that other one.
 
         Args:
             encoder: The encoder under its name in results.
@@ -283,7 +299,7 @@ class TaskEmbedder:
             plan: The run.
             callbacks: Called for each task that is omitted because its texts to fit on are not
                 available, and with the progress of embedding.
-            shared_state: The state that the encoders of the run share.
+            shared_state: What encoders of one run share: the last engine and texts to fit on.
             read_only: Only count missing sentences, and neither change the store nor embed.
         """
         shared_state = shared_state or SharedState()
@@ -299,9 +315,10 @@ class TaskEmbedder:
         self._engines_by_digest: dict[str, Engine] = {}
         """The engines of those fitted encoders that have a store of their own, by this digest."""
         self._base_engine: SharedEngine | None = None
-        """The engine for all tasks; None if each fitted encoder has its own engine and store."""
+        """The engine (it embeds and stores) for all tasks; None if each fitted encoder has one."""
         base = base_encoder(encoder.encoder)
         has_base = base is not encoder.encoder
+        # A file of similarities may lack sentences: its rows are then the pairs of the only task.
         if isinstance(base, SimilarityFile):
             base.align({task.name: self.planned_task(task).texts() for task in tasks})
         if isinstance(encoder.encoder, FittableEncoder):
@@ -326,7 +343,11 @@ class TaskEmbedder:
     def _select_suitable(self, tasks: Sequence[PlannedTask]) -> list[PlannedTask]:
         """Return the tasks that the encoder can be scored on; the others are reported.
 
-        If all available tasks are requested, these are no failure.
+        An encoder that scores pairs itself can only be scored on tasks that need no embeddings. If
+        the user requested all available tasks, the others are a notice, otherwise a failure.
+
+        Args:
+            tasks: The tasks of the run.
 
         Raises:
             EncoderError: There are tasks, but none of them is suitable.
@@ -351,28 +372,33 @@ class TaskEmbedder:
     def _load_fitting_texts(
         self, encoder: FittableEncoder, shared_state: SharedState
     ) -> Mapping[str, FittingTexts]:
-        """Return the texts to fit the encoder on, by task; those of the last encoder are reused.
+        """Return the texts to fit the encoder on, by the name of the task.
+
+        They are not read again if the last encoder of the run was fitted on the same texts.
 
         Args:
-            encoder: The encoder, whose ``fit`` names the texts.
-            shared_state: Holds the texts that the last encoder was fitted on.
+            encoder: The encoder, which names the texts.
+            shared_state: Holds the texts that the last encoder was fitted on; it is updated.
         """
-        texts_name = read_fit(encoder)
-        key = (texts_name, *self.tasks)
-        if shared_state.fitting_texts_key != key:
+        texts_name = name_of_fitting_texts(encoder)
+        texts_key = (texts_name, *self.tasks)
+        if shared_state.fitting_texts_key != texts_key:
             shared_state.fitting_texts = load_fitting_texts(
                 texts_name, self.tasks, self._plan, self._callbacks.on_failure
             )
-            shared_state.fitting_texts_key = key
+            shared_state.fitting_texts_key = texts_key
         return shared_state.fitting_texts
 
     def _open_base_engine(self, base: Encoder, shared_state: SharedState | None) -> SharedEngine:
-        """Return the shared engine if it is of this base encoder, else a new one.
+        """Return the engine that embeds with a base encoder and stores the embeddings.
+
+        The base is the encoder itself, or the one whose embeddings it changes. Encoders with the
+        same base share one engine.
 
         Args:
             base: The encoder whose embeddings are stored.
-            shared_state: The state that the encoders of a run share; None if this encoder is no
-                variant, whose engine no other one can use.
+            shared_state: Has the engine of the last encoder of the run; None if this encoder is its
+                own base, so that no other one can use its engine.
         """
         last_engine = shared_state.engine if shared_state is not None else None
         if last_engine is not None:
@@ -383,7 +409,10 @@ class TaskEmbedder:
         return SharedEngine(self._make_engine(base, store), self._read_only)
 
     def _make_engine(self, encoder: Encoder, store: EmbeddingStore) -> Engine:
-        """Return an engine whose progress and notices go to the run's callbacks."""
+        """Return an engine, which embeds with an encoder and stores the embeddings.
+
+        Its progress and notices go to the run's callbacks.
+        """
         return Engine(
             encoder,
             store,
@@ -393,10 +422,10 @@ class TaskEmbedder:
 
     @property
     def _plannable_engine(self) -> SharedEngine | None:
-        """The base engine if all texts that it has to embed are known before anything is fitted.
+        """The engine for all tasks, if the texts to embed are known before an encoder is fitted.
 
         They are known for an encoder that is not fitted, and for the package's own post-processors.
-        None for any other encoder.
+        None for any other encoder, and if there is no engine for all tasks.
         """
         encoder = self.encoder.encoder
         # PostProcessed is fitted on stored embeddings of the base, so it embeds only known texts.
@@ -406,10 +435,10 @@ class TaskEmbedder:
         return self._base_engine
 
     def named_encoder(self, task: PlannedTask) -> NamedEncoder:
-        """Return the encoder as results of a task record it.
+        """Return the encoder under its name, as results of a task record it.
 
-        If it is fitted on texts, it has their digest, and whether sentences of the task are among
-        them; otherwise it is unchanged. It is not fitted here.
+        If it is fitted on texts, the hash of the texts is added, and whether sentences of the task
+        are among them; otherwise it is unchanged. It is not fitted here.
         """
         texts = self._texts_by_task.get(task.name)
         if texts is None:
@@ -419,18 +448,22 @@ class TaskEmbedder:
         )
 
     def count_missing(self, tasks: Sequence[PlannedTask]) -> MissingSentences:
-        """Count the distinct sentences that :meth:`prepare` would embed.
+        """Count the distinct sentences of tasks that have no stored embeddings.
 
-        Those that were counted for an earlier encoder of the run, with the same base, are not
-        counted again: they will be in the store by then. If the sentences are unknown before the
-        encoder is fitted, so is their number.
+        Sentences that were counted for an earlier encoder of the run with the same base (the
+        encoder that embeds for both) are not counted again: they will be stored by then.
 
         Args:
             tasks: The tasks that are to be scored.
+
+        Returns:
+            The number of sentences; None if it is unknown before the encoder is fitted. And the
+            number of tokens that a server would be sent; None if the encoder runs locally.
         """
         shared = self._plannable_engine
         if shared is None:
-            # Without tasks a fitted encoder with its own store is not even fitted.
+            # Without tasks an encoder with a store of its own is not even fitted, so the number is
+            # known to be 0.
             is_never_fitted = self._base_engine is None and not tasks
             return MissingSentences(0 if is_never_fitted else None, tokens=None)
         uncounted = set(self._required_texts(tasks)) - shared.counted_sentences
@@ -443,11 +476,15 @@ class TaskEmbedder:
         return MissingSentences(len(missing_texts), tokens)
 
     def plan_shared_embedding(self, tasks: Sequence[PlannedTask]) -> SharedEmbedding | None:
-        """Return the texts that several workers can embed together for tasks, and their engine.
+        """Plan how several workers divide the sentences of tasks among them.
+
+        Args:
+            tasks: The tasks that are to be scored.
 
         Returns:
-            None if they cannot: if embeddings are in memory only, if the texts are unknown before
-            the encoder is fitted, or if a server embeds, which has limits of its own.
+            The engine that knows what is stored, and all texts to embed. None if workers cannot
+            divide them: if embeddings are in memory only, if the texts are unknown before the
+            encoder is fitted, or if a server embeds, which has limits of its own.
         """
         shared = self._plannable_engine
         if shared is None or shared.engine.store.folder is None:
@@ -457,11 +494,11 @@ class TaskEmbedder:
         return SharedEmbedding(shared.engine, self._required_texts(tasks))
 
     def prepare(self, tasks_to_score: Sequence[PlannedTask], tasks: Sequence[PlannedTask]) -> None:
-        """Embed all sentences of tasks that the store lacks, and store their embeddings.
+        """Embed those sentences of tasks that have no stored embeddings, and store them.
 
         Args:
             tasks_to_score: The tasks whose sentences are embedded.
-            tasks: All tasks of the run, including those with current results.
+            tasks: All tasks of the run, including those that already have results.
         """
         if self._base_engine is None:
             for task in tasks_to_score:
@@ -475,13 +512,15 @@ class TaskEmbedder:
         engine.prepare(self._embeddable_texts(tasks_to_score), among=texts_of_all_tasks)
         variant = find_variant(self.encoder.encoder)
         if variant is not None and engine.store.width is not None:
-            # More dimensions than the base has are refused once, rather than task by task.
+            # A variant with more dimensions than its base has raises its error here, once, rather
+            # than for each task.
             variant.check_size(engine.store.width)
 
     def _embeddable_texts(self, tasks: Sequence[PlannedTask]) -> list[str]:
-        """Return the sentences of :meth:`_required_texts` that the encoder can embed.
+        """Return the sentences of tasks that the encoder can embed, with those that fitting needs.
 
-        A file may lack those of some tasks; only these tasks fail then, when they are scored.
+        An encoder that reads embeddings from a file (FixedTextsEncoder) may lack the sentences of
+        some tasks; these tasks fail when they are scored.
         """
         texts = self._required_texts(tasks)
         encoder = base_encoder(self.encoder.encoder)
@@ -491,13 +530,15 @@ class TaskEmbedder:
         return [text for text in texts if text not in missing_texts]
 
     def _required_texts(self, tasks: Sequence[PlannedTask]) -> list[str]:
-        """Return the sentences of tasks, and those that fitting embeds with the base encoder.
+        """Return the sentences of tasks, and those that must be embedded to fit the encoder.
 
-        Encoders that are fitted on texts are fitted for the tasks.
+        An encoder that is fitted on texts is fitted for each task here. A post-processor (a
+        FittedEncoder) names sentences that its base must embed for that.
         """
         texts = [text for task in tasks for text in self.planned_task(task).texts()]
         if not self._texts_by_task:
             return texts
+        # One encoder for tasks with the same texts to fit on.
         fitted_by_digest = {
             self._texts_by_task[task.name].digest: self._fit(task) for task in tasks
         }
@@ -507,10 +548,14 @@ class TaskEmbedder:
         return texts
 
     def _fit(self, task: PlannedTask) -> Encoder:
-        """Return the encoder that is fitted on the texts for a task; it is fitted only once.
+        """Return the encoder fitted on the texts for a task.
 
-        A post-processor is fitted on stored embeddings of its base, any other encoder on the texts
-        themselves. Tasks with the same texts share the fitted encoder.
+        A post-processor, which changes the embeddings of its base encoder, is fitted on stored
+        embeddings of the base. Any other encoder is fitted on the texts themselves. It is fitted
+        once for all tasks with the same texts, which ``digest``, a hash, identifies.
+
+        Args:
+            task: The task, which has texts to fit on.
 
         Raises:
             EncoderError: A method of a user's class returns no encoder.
@@ -533,14 +578,19 @@ class TaskEmbedder:
         return self._fitted_by_digest[texts.digest]
 
     def _fitted_engine(self, task: PlannedTask) -> Engine:
-        """Return the engine of the encoder that is fitted for a task, with a store of its own.
+        """Return the engine that embeds with the encoder fitted for a task.
 
-        Tasks whose texts to fit on are the same share it.
+        Each fitted encoder has an engine and a store of embeddings of its own. Tasks with the same
+        texts to fit on, which ``digest``, a hash, identifies, share them.
+
+        Args:
+            task: The task, which has texts to fit on.
         """
         digest = self._texts_by_task[task.name].digest
         if digest not in self._engines_by_digest:
             fitted = self._fit(task)
-            # The store is named by the identity, of which the factory is a part.
+            # The store is named by the encoder's identity, of which the factory is a part: how the
+            # encoder was made. A fitted encoder gets that of the unfitted one.
             copy_factory(fitted, self.encoder.encoder)
             store = open_store(self._plan.store, fitted, digest)
             self._engines_by_digest[digest] = self._make_engine(fitted, store)
@@ -549,22 +599,30 @@ class TaskEmbedder:
     def embed_function(self, task: PlannedTask) -> Embed:
         """Return the function that embeds the sentences of a task.
 
-        It is an engine, or a function that changes the stored embeddings of the base encoder. An
-        encoder that is fitted on texts is fitted for the task.
+        An encoder that is fitted on texts is fitted for the task first.
+
+        - A fitted encoder with a store of its own: the engine of that encoder.
+        - A variant, which shortens embeddings, and a variant of a post-processor: a function that
+          changes the stored embeddings of the base encoder.
+        - An encoder that is not fitted: the engine, which embeds and stores.
+        - A post-processor: an engine whose embeddings are not stored.
+
+        Args:
+            task: One of the tasks of this embedder.
         """
         encoder = self.encoder.encoder
         base = base_encoder(encoder)
+        # An encoder that reads embeddings from a file raises an error if the file lacks sentences.
         if isinstance(base, FixedTextsEncoder):
             base.require_texts(self.planned_task(task).texts())
         if self._base_engine is None:
             return self._fitted_engine(task)
-        # A variant without texts: its transformation need not be fitted.
         if isinstance(encoder, VariantEncoder):
             return transform_embeddings(self._base_engine.view, encoder.transform)
         if not self._texts_by_task:
             return self._base_engine.engine
-        # A post-processor: its embeddings are not stored, because they are computed in seconds from
-        # the stored embeddings of its base.
+        # Embeddings of a post-processor are not stored: they are computed in seconds from the
+        # stored embeddings of its base.
         fitted = self._fit(task)
         if isinstance(fitted, FittedEncoder) and find_variant(encoder) is not None:
             return transform_embeddings(self._base_engine.view, fitted.transform)
@@ -597,26 +655,29 @@ class TaskEmbedder:
 
     @cached_property
     def _current_origin(self) -> Origin:
-        """The hashes of the environment and of the user's code, as a new Result records them.
+        """The hashes that a new Result records: of the environment and of the user's code.
 
-        They are empty for what does not matter: the environment if a server embeds, the code if the
-        encoder has none of a user's.
+        The hash of the environment (versions and device) is empty if a server embeds. The hash of
+        the code is empty if the encoder is not of a class of the user's own.
         """
         encoder = self.encoder.encoder
         environment = read_environment(encoder)
-        code = short_digest(environment["code"]) if "code" in environment else ""
-        environment_digest = short_digest(environment) if is_computed_here(encoder) else ""
+        code = short_json_hash(environment["code"]) if "code" in environment else ""
+        environment_digest = (
+            short_json_hash(environment) if is_computed_on_this_machine(encoder) else ""
+        )
         return Origin(environment=environment_digest, code=code)
 
     def origin(self, task: PlannedTask) -> Origin | None:
-        """Return the origin of a task's embeddings, as a Result records it.
+        """Return the origin of a task's embeddings, which a Result records to be checked later.
 
         Args:
             task: The task.
 
         Returns:
-            The code and the machine that embeds now, and the probe sentences' embeddings that are
-            stored; None if nothing identifies the encoder, or if there is nothing to record.
+            The hashes of the code and of the environment that embeds now, and a sketch of the
+            stored embeddings of some fixed sentences. None if the encoder has no fingerprint, or if
+            there is nothing to record.
         """
         monitor = self.drift_monitor(task)
         current = self._current_origin
@@ -627,25 +688,28 @@ class TaskEmbedder:
         return msgspec.structs.replace(stored, environment=current.environment, code=current.code)
 
     def is_current(self, result: Result, task: PlannedTask) -> bool | None:
-        """Return whether a Result is of the embeddings that the encoder makes now.
+        """Return whether a Result was computed from the embeddings that the encoder gives now.
 
-        A fingerprint does not cover everything that embeddings depend on, so their origin is
-        compared too: the hashes of environment and user's code, and a sketch of the embeddings of
-        probe sentences. Results of earlier versions, which record no origin, count as current
-        unless embeddings were archived.
+        The fingerprint, a hash that identifies the encoder, does not cover everything that
+        embeddings depend on. So their recorded origin is compared too: the hashes of environment
+        and user's code, and a sketch of the embeddings of fixed "probe" sentences. Results of
+        earlier versions, which record no origin, count as current unless stored embeddings were
+        archived.
 
         Args:
             result: A Result of the task with the encoder's fingerprint.
             task: The task.
 
         Returns:
-            None if this is known only after embedding the probe sentences, and the embedder is
+            None if the probe sentences would have to be embedded to know it, but the embedder is
             read-only, so that it must not embed.
         """
         origin = Origin.from_run(result.run)
+        # It compares with the probe sentences' stored embeddings; None if they are not monitored.
         monitor = self.drift_monitor(task)
         encoder = self.encoder.encoder
-        # The base's stored embeddings say nothing of what a user's class does with them.
+        # If a user's class changes the embeddings of a base encoder, the base's stored embeddings
+        # do not show a change of that class.
         has_base = base_encoder(encoder) is not encoder
         is_changed_by_user_code = has_base and not is_own_class(type(encoder))
         if origin is not None and is_changed_by_user_code:
@@ -670,14 +734,14 @@ class TaskEmbedder:
         return monitor is not None and monitor.still_embeds(origin)
 
     def notes(self, task: PlannedTask) -> list[str]:
-        """Return the notes on a task's embeddings for a reader of the score.
+        """Return the notes on a task's embeddings for a reader of the score, one sentence each.
 
-        For an encoder that is fitted, they begin with the number and the name of the texts.
+        For an encoder that is fitted on texts, the first note has the number and the name of these.
         """
         if not self._texts_by_task:
             return read_notes(self.encoder.encoder)
         n_sentences = len(self._texts_by_task[task.name].sentences)
-        texts_name = strip_folders(read_fit(self.encoder.encoder))
+        texts_name = strip_folders(name_of_fitting_texts(self.encoder.encoder))
         fitted_note = f"fitted on {n_sentences} sentences ({texts_name})"
         return [fitted_note, *read_notes(self._fit(task))]
 

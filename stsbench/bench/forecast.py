@@ -36,25 +36,33 @@ class EncoderForecast:
 
 
 def forecast_run(plan: RunPlan, callbacks: RunCallbacks) -> Iterator[EncoderForecast]:
-    """Yield the forecast of a run for each encoder; nothing is scored or written.
+    """Yield for each encoder of a run how long embedding and scoring will take.
 
-    Encoders are loaded and data are read. Each encoder that has sentences to embed embeds a few of
-    them, to measure its speed; one that fails is reported, and has a forecast without that time.
+    Nothing is scored or written, but encoders are loaded and data are read. Each encoder that has
+    sentences to embed embeds a few of them, to measure its speed. An encoder that fails is
+    reported to the callbacks, and its forecast lacks the time to embed.
 
     Args:
         plan: The settings of the run.
         callbacks: Called with failures and notices.
 
+    Yields:
+        The plan for an encoder, with the seconds to embed and to score; None for a time that cannot
+        be known.
+
     Raises:
-        StsbenchError: As :func:`stsbench.bench.run.run`.
+        StsbenchError: The plan is not valid, for example because it names a task that does not
+            exist.
     """
     context = RunContext(plan, callbacks)
     earlier_seconds = _read_scoring_seconds(plan.results_folder)
     for encoder_plan in context.encoder_plans():
         n_sentences = encoder_plan.sentences_to_embed
-        # It stays None if the number is unknown, because the encoder is not fitted yet.
+        # None means unknown. It stays so if the number of sentences is unknown, because the encoder
+        # is not fitted yet.
         embedding_seconds = 0.0 if n_sentences == 0 else None
-        # Tokens that are sent to a server are paid for: none are sent for a forecast.
+        # Encoders on a server have a number of tokens to send, which are paid for: no sentence is
+        # sent for a forecast.
         is_paid_for = encoder_plan.tokens_to_send is not None
         if n_sentences and not is_paid_for:
             with context.report_errors(encoder_plan.name):
@@ -71,9 +79,10 @@ ScoringKey = tuple[str, str, str]
 
 
 def _read_scoring_seconds(results_folder: Path) -> dict[ScoringKey, list[float]]:
-    """Return how long each result of any encoder took to score, by task, split and protocol.
+    """Return how many seconds stored results, of any encoder, took to score.
 
-    It is empty if there is no results folder.
+    Returns:
+        The seconds of each result by task, split and protocol; empty if there is no results folder.
     """
     seconds_by_key: dict[ScoringKey, list[float]] = {}
     if not results_folder.is_dir():
@@ -91,15 +100,18 @@ def _forecast_scoring(
     encoder_plan: EncoderPlan,
     earlier_seconds: Mapping[ScoringKey, Sequence[float]],
 ) -> float | None:
-    """Return the seconds to score an encoder's missing cells, each as long as the median earlier.
+    """Estimate the seconds to score an encoder on all tasks that it has no result for yet.
+
+    A cell is one score: an encoder on a task with a seed. Each missing cell is taken to need the
+    median time of earlier results on its task.
 
     Args:
-        context: The run, which has the tasks.
+        context: The run, which has the tasks by name.
         encoder_plan: The encoder and its missing cells.
         earlier_seconds: How long each earlier result took to score, by task, split and protocol.
 
     Returns:
-        None if a cell has no earlier result.
+        The seconds for all missing cells; None if one has no earlier result.
     """
     total = 0.0
     for cell in encoder_plan.missing_cells:
@@ -114,21 +126,23 @@ def _forecast_scoring(
 def _measure_embedding_seconds(context: RunContext, encoder_plan: EncoderPlan) -> float:
     """Estimate how many seconds one worker takes to embed the missing sentences of an encoder.
 
-    A sample of the tasks' sentences, evenly spaced by length, is embedded without the store and
-    timed. It begins with MIN_SAMPLE_SIZE sentences, and grows until it takes MIN_SAMPLE_SECONDS or
-    has MAX_SAMPLE_SIZE.
+    A sample of the tasks' sentences, from short to long, is embedded and timed; stored embeddings
+    are not used. The sample begins with MIN_SAMPLE_SIZE sentences, and grows until it takes
+    MIN_SAMPLE_SECONDS or has MAX_SAMPLE_SIZE sentences.
 
     Args:
         context: The run, which loads the encoder and its tasks.
         encoder_plan: The encoder, and how many sentences it has to embed.
     """
     encoder = context.load_encoder(encoder_plan)
-    # A variant or post-processor changes the embeddings of its base, which alone takes the time.
+    # An encoder may change the embeddings of another one, its base: shorten or whiten them. That
+    # takes hardly any time, so the base alone is timed.
     base = base_encoder(encoder.encoder)
     embedder = context.make_embedder(encoder, context.select_tasks(encoder_plan.missing_cells))
     sentences = {text for task in embedder.tasks for text in embedder.planned_task(task).texts()}
     by_length = sorted(sentences, key=lambda text: (len(text), text))
-    # The first call loads the model.
+    # An engine embeds with an encoder; without a store it embeds everything anew. The first call
+    # also loads the model, so it is not timed.
     Engine(base)(by_length[:1])
     sample_size = MIN_SAMPLE_SIZE
     while True:

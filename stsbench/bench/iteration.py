@@ -30,7 +30,7 @@ from stsbench.data.task import Task
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import check_loadable
 from stsbench.encoders.named import NamedEncoder
-from stsbench.encoders.objects import is_pair, resolve_encoder
+from stsbench.encoders.objects import is_encoder_pair, resolve_encoder
 from stsbench.results.record import Result
 
 EncoderLike = (
@@ -120,22 +120,24 @@ def iterate(
 def _resolve_encoders(
     encoders: EncodersLike, name: str | None, plan: RunPlan, batch_size: int | None
 ) -> list[NamedEncoder | str]:
-    """Return loaded encoders, and the names of those to load later.
+    """Return the encoders that a program has passed, loaded or as names to load later.
 
-    The names of several encoders are only checked, so that one at a time is in memory. A single
-    name is loaded at once.
+    If there are several, names are only checked, so that one encoder at a time is in memory. A
+    single name is loaded at once.
 
     Args:
         encoders: The encoders as a program passes them: one, a list, a dict by their names in
             results, or a text of names with commas.
-        name: The name in results of a single encoder; None for its own. An encoder that is given by
-            a name or path has its name already: it is refused with this, and as a dict's value.
-        plan: The settings of the run, with the cards and the parameters to replace.
+        name: The name that a single encoder gets in results; None for its own. An encoder that is
+            specified by a name or path has its name already: to name it again, by this argument or
+            by a dict, is an error.
+        plan: The settings of the run, with the parameters of encoders to replace.
         batch_size: The largest number of sentences that functions and objects of other libraries
             are called with; None for their defaults.
 
     Returns:
-        An element per encoder, in order: a text is a name that was checked.
+        An element per encoder, in order: the loaded encoder with its name in results, or a name
+        that was checked and is to be loaded later.
 
     Raises:
         StsbenchError: There is no encoder, one cannot be loaded or cannot have its name, or two
@@ -152,7 +154,7 @@ def _resolve_encoders(
             check_loadable(str(encoder), plan.catalogue)
             resolved.append(str(encoder))
         else:
-            # It refuses a text that a dict or `name` gives another name.
+            # This raises an error for a name or path that has another name in results.
             named_encoder = resolve_encoder(
                 encoder,
                 plan.catalogue,
@@ -161,8 +163,8 @@ def _resolve_encoders(
                 params=plan.params,
             )
             resolved.append(named_encoder)
-            # Raises an error for two that nothing distinguishes. An equal one stays in the list:
-            # it is scored once.
+            # This raises an error for two different encoders that results could not distinguish.
+            # The same encoder may be listed twice; it is scored once.
             seen_encoders.add(named_encoder)
     return resolved
 
@@ -177,22 +179,27 @@ class _PassedEncoder(NamedTuple):
 
 
 def _list_encoders(encoders: EncodersLike, name: str | None) -> list[_PassedEncoder]:
-    """Return the encoders that a program has passed, at least one, each with its name if given.
+    """Return a list of the encoders that a program has passed, each with its name in results.
 
     Args:
         encoders: One encoder, a list of them, a dict by their names in results, or a text of names
             with commas.
-        name: The name in results of a single encoder; None for its own.
+        name: The name that a single encoder gets in results; None for its own.
+
+    Returns:
+        At least one pair of a name and an encoder; the name is None for the encoder's own.
 
     Raises:
         StsbenchError: There is no encoder, or several with one name.
     """
-    # A text that is too long for a path is no path; Path.exists would raise an error for it.
+    # A text is names with commas, unless it is the path of an encoder. For a text that is too long
+    # to be a path, Path.exists would raise an error; os.path.exists returns False.
     if isinstance(encoders, str) and not os.path.exists(encoders):  # noqa: PTH110
         encoders = split_names(encoders)
     if isinstance(encoders, Mapping):
         passed_encoders = [_PassedEncoder(key, encoder) for key, encoder in encoders.items()]
-    elif isinstance(encoders, list | tuple) and not is_pair(encoders):
+    # A pair such as (model, tokenizer) is one encoder.
+    elif isinstance(encoders, list | tuple) and not is_encoder_pair(encoders):
         passed_encoders = [_PassedEncoder(name, encoder) for encoder in encoders]
     else:
         passed_encoders = [_PassedEncoder(name, encoders)]
@@ -211,17 +218,20 @@ def _list_encoders(encoders: EncodersLike, name: str | None) -> list[_PassedEnco
 def _score_encoders(
     plan: RunPlan, encoders: Sequence[NamedEncoder | str], callbacks: RunCallbacks
 ) -> Iterator[Result]:
-    """Yield the result of each cell, encoder after encoder, each distinct encoder once.
+    """Yield the result of each encoder on each task with each seed.
+
+    Encoders are scored one after the other; one that is listed twice is scored once.
 
     Args:
-        plan: The settings of the run, without encoders.
-        encoders: Loaded encoders, and the names of those to load when it is their turn.
-        callbacks: Called with the progress, and with the error of an encoder if there are several;
-            the error of the only one is raised.
+        plan: The settings of the run; its tasks and seeds are used, its encoders are not.
+        encoders: Loaded encoders, and names of encoders that are loaded when it is their turn.
+        callbacks: Called with the progress. If there are several encoders, also called with the
+            error of one that fails; the error of the only one is raised.
     """
     context = RunContext(plan, callbacks)
     seen_encoders = SeenEncoders()
     tasks = list(context.tasks.values())
+    # The values are None: no cell has an earlier result.
     cells = dict.fromkeys((task, seed) for task in tasks for seed in plan.seeds)
     for encoder in encoders:
         label = encoder if isinstance(encoder, str) else encoder.name
@@ -231,7 +241,9 @@ def _score_encoders(
             named_encoder = resolve_encoder(encoder, plan.catalogue, params=params)
             is_new = seen_encoders.add(named_encoder)
             if is_new:
-                if warning := named_encoder.missing_prompt(plan.catalogue):
+                # A warning if the encoder needs a prompt that it was loaded without.
+                warning = named_encoder.missing_prompt(plan.catalogue)
+                if warning:
                     callbacks.on_notice(warning)
                 embedder = context.make_embedder(named_encoder, tasks, callbacks)
                 yield from score_tasks(embedder, cells, callbacks=callbacks)

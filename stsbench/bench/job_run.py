@@ -31,10 +31,12 @@ class JobRun:
     """A run whose jobs are carried out by a pool of workers."""
 
     def __init__(self, context: RunContext, pool: WorkerPool) -> None:
-        """Start without any job.
+        """Prepare a run whose jobs are carried out by workers; no job is started.
+
+        A run scores cells: each is an encoder on a task with a seed.
 
         Args:
-            context: The run in this process.
+            context: The run in this process: its plan, tasks and callbacks.
             pool: The workers.
         """
         self.context = context
@@ -52,10 +54,10 @@ class JobRun:
 
     @cached_property
     def is_store_shared(self) -> bool:
-        """Whether no embeddings have to be sent from one machine's store to that of another.
+        """Whether all workers see the same store, the folder of stored embeddings.
 
-        It is true if all machines see the same folder, if there is one machine only, and if
-        embeddings are not stored at all.
+        If not, its files must be sent from one machine to another. It is true if there is one
+        machine only, and if embeddings are not stored at all.
         """
         return self._store_root is None or self.pool.shares_folder(self._store_root)
 
@@ -69,13 +71,14 @@ class JobRun:
 
     @cached_property
     def worker_plan(self) -> RunPlan:
-        """The plan that workers get, with the absolute path of the store.
+        """The plan of the run as workers get it, with the absolute path of the store.
 
-        Only a default store that is not shared stays ``default``: each worker then uses the default
-        store of its own machine.
+        The store is the folder of stored embeddings. Only ``default`` stays if the machines do not
+        share it: each worker then uses the default store of its own machine.
         """
         has_fixed_folder = self.is_store_shared or self.context.plan.store != "default"
-        return replace(self.context.plan, store=self._store_root if has_fixed_folder else "default")
+        store = self._store_root if has_fixed_folder else "default"
+        return replace(self.context.plan, store=store)
 
     def _count_free_devices(self) -> int:
         """Count the further workers that could embed."""
@@ -83,17 +86,23 @@ class JobRun:
         return self.pool.count_devices() - n_busy
 
     def put(self, value: object) -> Reference:
-        """Store an object for the workers, and return its reference.
+        """Store an object for the workers, and return the pool's reference to it.
+
+        A job that has the reference as an argument gets the object.
+
+        Args:
+            value: Any object, such as an encoder or a task.
 
         Raises:
-            EncoderError: It cannot be sent to other processes, for example because of what a
-                user's encoder holds, or the cluster lacks a module that it needs.
+            EncoderError: The object cannot be sent to other processes, for example because of what
+                a user's encoder contains, or the cluster lacks a module that it needs.
         """
         try:
             return self.pool.put(value)
         except Exception as error:  # a user's object may raise anything if it cannot be sent
             reason = as_one_line(error)[:200]
-            # Reading the object there imports its modules; this process has them already.
+            # Workers import the modules of an object when they read it; this process has them
+            # already, so that a missing one is missing there.
             if isinstance(error, ModuleNotFoundError):
                 raise EncoderError(
                     f"the cluster cannot read it: {reason} there; install on each of its machines "
@@ -110,9 +119,13 @@ class JobRun:
         return self._references[value]
 
     def results(self, encoder_plans: Sequence[EncoderPlan]) -> Iterator[Result]:
-        """Carry out encoder plans, then yield the Results of all cells in the order of the plans.
+        """Score encoders on tasks, then yield the Results of all cells in the order of the plans.
 
-        A cell that could not be scored was reported, and yields nothing.
+        A cell is an encoder on a task with a seed. One that could not be scored was reported to the
+        callbacks, and yields nothing.
+
+        Args:
+            encoder_plans: The encoders with their cells and the stored results of some of them.
         """
         self.tracker = ProgressTracker(encoder_plans)
         self.waiting_encoders.extend(encoder_plans)
@@ -126,6 +139,7 @@ class JobRun:
                     )
                     encoder_jobs.remaining_steps = self._iterate_steps(encoder_jobs)
                     self._start_next_step(encoder_jobs)
+                # This waits a moment for a job to end.
                 for finished in self.pool.finished_jobs(dict(self.running_jobs)):
                     self._handle_outcome(finished.job_id, finished.outcome)
                 self._read_reports()
@@ -141,8 +155,12 @@ class JobRun:
     def _iterate_steps(self, encoder_jobs: EncoderJobs) -> Iterator[Sequence[Job]]:
         """Yield the steps of an encoder: lists of jobs that can run at the same time.
 
-        They compare embeddings with earlier ones if necessary, tokenize, embed and score. The next
-        step is requested when all jobs of the last one have ended: it is made from their results.
+        The steps compare embeddings with stored ones if necessary, tokenize, embed and score. The
+        caller requests the next step when all jobs of the last one have ended, because it is made
+        from their results.
+
+        Args:
+            encoder_jobs: The encoder; what the jobs have brought about so far is stored in it.
         """
         encoder_plan = encoder_jobs.encoder_plan
         encoder = self.context.load_encoder(encoder_plan)
@@ -153,8 +171,8 @@ class JobRun:
             return
         encoder_jobs.encoder = encoder_jobs.encoder or self.put(encoder)
         if encoder_jobs.drift_message:
-            # The comparison has archived the stored embeddings, which the engine of the first
-            # embedder has opened and still counts as present.
+            # The comparison has archived the stored embeddings. The first embedder has opened them
+            # before and still counts them as present, so it is replaced.
             embedder = TaskEmbedder(
                 encoder, tasks, self.context.plan, self.context.callbacks, read_only=True
             )
@@ -166,6 +184,7 @@ class JobRun:
             return
         engine = shared_embedding.engine
         encoder_jobs.store_folder = engine.store.folder
+        # This yields the steps that embed, and then has the keys of the embedded sentences.
         encoded_keys = yield from self._embed_together(encoder_jobs, engine, shared_embedding.texts)
         embedding_result = self.put(
             workers.JobResult(
@@ -182,19 +201,20 @@ class JobRun:
     def _select_current_results(
         self, encoder_jobs: EncoderJobs, embedder: TaskEmbedder
     ) -> Iterator[Sequence[Job]]:
-        """Keep the earlier results that are still current, so that only other cells are scored.
+        """Keep the stored results that are still valid, so that only the other cells are scored.
 
-        They are added to ``result_by_cell``, and the cells without one become the
-        ``cells_to_score`` of ``encoder_jobs``. If a worker compares embeddings, its message on
-        archived ones becomes the ``drift_message``.
+        They are valid if the encoder still gives the same embeddings. They are added to
+        ``self.result_by_cell``, and the cells without one become ``encoder_jobs.cells_to_score``.
+        If a worker compares embeddings and archives stored ones, its message on that becomes
+        ``encoder_jobs.drift_message``.
 
         Args:
             encoder_jobs: The encoder.
-            embedder: Its embedder on this machine, which is read-only.
+            embedder: Compares without embedding anything on this machine.
 
         Yields:
-            One step with the job that compares embeddings, only if nothing else tells whether
-            results are current.
+            A list with the job that compares embeddings; nothing if it is known without it whether
+            the results are valid.
         """
         encoder_plan = encoder_jobs.encoder_plan
         earlier_results = {
@@ -222,20 +242,21 @@ class JobRun:
         encoder_jobs.cells_to_score = [
             cell for cell in encoder_plan.cells if cell not in self.result_by_cell
         ]
-        # Cells whose results turned out not to be current are scored too.
+        # Cells whose stored results are no longer valid are scored too.
         n_additional = len(encoder_jobs.cells_to_score) - len(encoder_plan.missing_cells)
         self.tracker.total_cells += n_additional
 
     def _accept_current_results(
         self, encoder_plan: EncoderPlan, current_results: Sequence[Result]
     ) -> None:
-        """Add the current results of an encoder to ``result_by_cell``.
+        """Add the stored results of an encoder that are still valid to ``self.result_by_cell``.
 
-        One that has changed is written: an origin of the embeddings was added to it.
+        A result of an earlier version of this package has changed, because the origin of its
+        embeddings was added to it; it is written again.
 
         Args:
-            encoder_plan: The encoder, with the results of its cells before that was checked.
-            current_results: Those of its results that are current.
+            encoder_plan: The encoder, with all stored results of its cells.
+            current_results: Those of its results that are still valid.
         """
         current_by_key = {(result.task, result.eval_seed): result for result in current_results}
         for cell, earlier_result in encoder_plan.current_results.items():
@@ -253,15 +274,15 @@ class JobRun:
         embedder: TaskEmbedder,
         earlier_results: Mapping[tuple[PlannedTask, int], Result],
     ) -> bool:
-        """Return whether a worker must embed the probe sentences before anything is reused.
+        """Return whether a worker must embed some fixed sentences to compare them with stored ones.
 
-        That is so if this machine cannot tell whether an earlier result is current, and if stored
-        embeddings are to be used for cells that are scored.
+        It must if this machine cannot tell without embedding whether a stored result is still
+        valid, or if stored embeddings are to be used for cells that are scored.
 
         Args:
             encoder_jobs: The encoder.
-            embedder: Its embedder on this machine, which is read-only.
-            earlier_results: The results of the folder by task and evaluation seed.
+            embedder: The object that knows its stored embeddings; it does not embed here.
+            earlier_results: The stored results by task and evaluation seed.
         """
         for (task, _), result in earlier_results.items():
             is_undecided = embedder.is_current(result, task) is None
@@ -273,25 +294,25 @@ class JobRun:
         shared_embedding = embedder.plan_shared_embedding(tasks_to_score)
         if shared_embedding is None:
             return False
-        # Without any stored embedding the store does not know how many numbers one has.
+        # The width, the number of numbers of an embedding, is unknown if none is stored.
         return shared_embedding.engine.store.width is not None
 
     def _embed_together(
         self, encoder_jobs: EncoderJobs, engine: Engine, texts: Sequence[str]
     ) -> Generator[Sequence[Job], None, list[Keys]]:
-        """Yield the steps by which several workers embed texts: first tokenize them, then embed.
+        """Yield the steps by which several workers embed texts: lists of jobs that run together.
 
-        No step is yielded if the store lacks none of the texts. Tokenizing is a step of its own
-        only for several jobs of workers that share tokens; otherwise each embedding job tokenizes
-        itself.
+        Nothing is yielded if all embeddings are stored already. If there are several jobs, and the
+        workers can share tokens, the first step tokenizes. The last step embeds.
 
         Args:
-            encoder_jobs: The encoder; its ``embedding_fields`` are set at the end.
-            engine: Its engine on this machine, which knows what the store lacks.
+            encoder_jobs: The encoder. What results record of embedding (device, time, number of
+                workers) is stored in its ``embedding_fields`` at the end.
+            engine: The encoder's engine on this machine, which knows what is stored.
             texts: The sentences of all tasks that are to be scored.
 
         Returns:
-            The keys of the sentences that the jobs have embedded.
+            The keys of the sentences that the jobs have embedded, in arrays.
         """
         n_missing = len(engine.missing_texts(texts))
         if not n_missing:
@@ -299,7 +320,7 @@ class JobRun:
         # This encoder and those that have not started get equally many of the free devices.
         free_per_encoder = self._count_free_devices() / (1 + len(self.waiting_encoders))
         n_jobs = self.worker_plan.gpus_per_encoder or max(1, ceil(free_per_encoder))
-        # Sorted: each job plans the same batches, of which it takes its share.
+        # Each job plans the same batches over the sorted texts, and embeds its share of them.
         texts_reference = self.put_once(tuple(sorted(set(texts))))
         tokenizing_jobs: list[Job] = []
         can_share_tokens = self.pool.shares_tokens and isinstance(engine.encoder, TokenEncoder)
@@ -315,7 +336,7 @@ class JobRun:
             texts_reference,
             self.worker_plan.store,
             self.is_store_shared,
-            # These stand for the results of those jobs, which are the tokens.
+            # The pool replaces each reference by the result of that job, which has the tokens.
             *(job.reference for job in tokenizing_jobs),
             sentences_per_job=ceil(n_missing / n_jobs),
         )
@@ -336,12 +357,13 @@ class JobRun:
         tasks: Sequence[PlannedTask],
         embedding_result: Reference | None,
     ) -> Job:
-        """Make a job that scores the missing cells of tasks, and embeds first if nothing else did.
+        """Make a job that scores tasks, and embeds their sentences first if no other job has.
 
         Args:
-            encoder_jobs: The encoder.
-            embedder: Its embedder on this machine.
-            tasks: One task if its sentences are embedded, else all tasks of the encoder.
+            encoder_jobs: The encoder, with its cells (tasks and seeds) that are to be scored.
+            embedder: Tells whether the encoder is fitted on texts.
+            tasks: A single task if its sentences are embedded already, otherwise all tasks of the
+                encoder.
             embedding_result: The reference to the JobResult of all embedding jobs together; None
                 if this job embeds.
         """
@@ -359,7 +381,8 @@ class JobRun:
                 sentences=encoder_jobs.encoder_plan.sentences_to_embed or 0,
             )
         (task,) = tasks
-        # Such an encoder may embed further texts while it is fitted, on a GPU if possible.
+        # An encoder that is fitted on texts may embed further ones while it is fitted, so the job
+        # needs a device that embeds.
         is_fitted_on_texts = embedder.named_encoder(task).texts_digest is not None
         return encoder_jobs.make_job(
             f"scoring {task.name}",
@@ -373,7 +396,11 @@ class JobRun:
     def _start_next_step(self, encoder_jobs: EncoderJobs) -> None:
         """Start all jobs of an encoder's next step, if there is one.
 
-        If they cannot be made, the error is reported as the encoder's.
+        A step is a list of jobs that can run at the same time. If they cannot be made, the error is
+        reported to the callbacks under the encoder's name.
+
+        Args:
+            encoder_jobs: The encoder with its remaining steps; the number of running jobs is set.
         """
         with self.context.report_errors(encoder_jobs.encoder_plan.name):
             jobs = next(encoder_jobs.remaining_steps, ())
@@ -388,21 +415,25 @@ class JobRun:
         self.running_jobs[self._last_job_id] = job
 
     def _handle_outcome(self, job_id: int, outcome: workers.JobResult | Exception) -> None:
-        """Remove a job that has ended; store its result, or start it again, or report its error.
+        """Handle the end of a job.
 
-        If it was the last job of its step, the next step of its encoder is started, unless the
-        encoder has failed.
+        - If it has succeeded, its result is stored.
+        - If it has failed by an error that may not occur again, it is started again, up to
+          ``MAX_TRIES`` times.
+        - Any other error is reported, unless an error of its encoder has been.
+
+        After the last job of a step, the next step of its encoder is started, unless the encoder
+        has failed.
 
         Args:
             job_id: A running job.
-            outcome: Its result, or the error by which it has failed.
+            outcome: The job's result, or the error by which it has failed.
         """
         job = self.running_jobs.pop(job_id)
         encoder_jobs = job.encoder_jobs
         self.tracker.finish(job_id, succeeded=isinstance(outcome, workers.JobResult))
         if isinstance(outcome, workers.JobResult):
             self.accept_result(job, outcome)
-        # A second error of an encoder that has failed is neither reported nor tried again.
         elif not encoder_jobs.has_failed:
             if job.tries < ray_cluster.MAX_TRIES and may_succeed_again(outcome):
                 job.tries += 1
@@ -419,9 +450,9 @@ class JobRun:
             self._start_next_step(encoder_jobs)
 
     def _report_failure(self, job: Job, error: Exception) -> None:
-        """Report a failed job, and count the cells that fail with it.
+        """Report a failed job, and count the cells (scores) that fail with it.
 
-        A job that scores a single task fails alone; with any other job its encoder has failed.
+        A job that scores a single task fails alone. If any other job fails, its encoder has failed.
 
         Args:
             job: The job.
@@ -432,28 +463,30 @@ class JobRun:
         encoder_name = encoder_jobs.encoder_plan.name
         label = f"{encoder_name} on {job.single_task}" if job.single_task else encoder_name
         self.context.callbacks.on_failure(label, error)
-        # A job that scores nothing itself embeds or compares for all cells of its encoder.
+        # A job without cells embeds or compares for all cells of its encoder.
         failed_cells = job.cells or encoder_jobs.cells_to_score
         self.tracker.failed_cells += len(failed_cells)
 
     def accept_result(self, job: Job, job_result: workers.JobResult) -> None:
-        """Report and store what a job has brought about, and set the job's ``result``.
+        """Report and store the result of a job.
 
-        Its messages are reported. The embeddings of an unshared store are written to this machine's
-        store. Its Results are written to the results folder, added to ``result_by_cell`` and
-        reported. Cells that could not be scored are reported as failures. The numbers of scored and
-        failed cells are raised. ``result`` is the job's result without the store's files.
+        - Its messages and failures are reported to the callbacks.
+        - Stored embeddings that the worker has sent are written to this machine's store.
+        - Its Results (scores) are written to the results folder, added to ``self.result_by_cell``
+          and reported.
+        - The numbers of scored and failed cells are raised.
+        - ``job.result`` becomes the job's result without the files of stored embeddings.
 
         Args:
             job: The job.
-            job_result: Its result.
+            job_result: The job's result.
         """
         encoder_jobs = job.encoder_jobs
         callbacks = self.context.callbacks
         for message in (*job_result.notices, job_result.drift_message):
-            # The message of the comparing job, on archived embeddings, is passed on when that job
-            # ends, and is stored in encoder_jobs only after that. It is given to the scoring jobs,
-            # whose results have it again.
+            # The drift message says that stored embeddings were archived. It is reported when the
+            # job that compares embeddings ends, and stored in encoder_jobs after that. Scoring jobs
+            # get it, and their results repeat it.
             is_repeated = message == encoder_jobs.drift_message
             if message and not is_repeated:
                 callbacks.on_notice(message)
@@ -479,7 +512,10 @@ class JobRun:
         self.tracker.failed_cells += len(job.cells) - len(job_result.results)
 
     def _read_reports(self) -> None:
-        """Pass the reports that running jobs have sent since the last call to the tracker."""
+        """Pass the reports of running jobs since the last call on to the tracker of progress.
+
+        Reports of jobs that have ended are ignored.
+        """
         for report in self.pool.read_reports():
             job = self.running_jobs.get(report.job_id)
             if job is not None:
@@ -502,7 +538,10 @@ class JobRun:
             self._handle_outcome(job_id, EncoderError(f"not done within {timeout:g} s (`timeout`)"))
 
     def _report_progress(self) -> None:
-        """Report the progress of the run, with a notice if nothing has progressed for minutes."""
+        """Report the progress of the run, with a notice if nothing has progressed for minutes.
+
+        The tracker tells when a notice is due; it returns None otherwise.
+        """
         callbacks = self.context.callbacks
         minutes_without_progress = self.tracker.report_stall()
         if minutes_without_progress is not None:

@@ -120,12 +120,13 @@ class RunPlan:
 
     @cached_property
     def planned_tasks(self) -> list[PlannedTask]:
-        """The tasks with their protocols, planned once; no data are read yet.
+        """The tasks of the run, each with the evaluator and the protocol that score it.
 
-        A Task object keeps its own data folder.
+        They are computed at the first access. No data are read yet.
 
         Raises:
-            UnknownName: A task, suite or protocol does not exist, or no task has the protocol.
+            UnknownName: A task, suite or protocol does not exist, or no task has a requested
+                protocol.
         """
         requested_protocols = parse_protocols(self.protocol)
         planned_tasks = [
@@ -145,17 +146,20 @@ class RunPlan:
         return AVAILABLE in self._task_specs
 
     def _find_tasks(self) -> list[Task]:
-        """Return the tasks that ``tasks`` names, each once; those of a suite in its order."""
+        """Return the tasks that the user names in ``self.tasks``, each once, in their order.
+
+        A spec is a Task, which keeps its own data folder; the name of a task; the name of a suite,
+        which stands for its tasks in its order; or ``available``, for all tasks with local data.
+        """
         tasks_by_name: dict[str, Task] = {}
         for spec in self._task_specs:
             if isinstance(spec, Task):
                 tasks_by_name.setdefault(spec.name, spec)
                 continue
-            names = (
-                list_available(self.catalogue, Path(self.data) if self.data else None)
-                if spec == AVAILABLE
-                else expand_names(spec, self.catalogue)
-            )
+            if spec == AVAILABLE:
+                names = list_available(self.catalogue, Path(self.data) if self.data else None)
+            else:
+                names = expand_names(spec, self.catalogue)
             for name in names:
                 if name not in tasks_by_name:
                     tasks_by_name[name] = load_task(name, data=self.data, catalogue=self.catalogue)
@@ -165,10 +169,10 @@ class RunPlan:
     def _check_protocols_are_used(
         requested_protocols: Mapping[str, ProtocolRequest], planned_tasks: Sequence[PlannedTask]
     ) -> None:
-        """Check that each requested protocol is that of at least one task.
+        """Check that each requested protocol, a way of scoring, is used by at least one task.
 
         Args:
-            requested_protocols: The requests by the names of protocols.
+            requested_protocols: The requests of the user, by the names of protocols.
             planned_tasks: The tasks, each with the protocol that was chosen for it.
 
         Raises:
@@ -178,19 +182,21 @@ class RunPlan:
         for name, request in requested_protocols.items():
             if request.text in used_protocols:
                 continue
+            # The protocols that the tasks have: a dict keeps their order, each once.
             available: dict[str, None] = {}
             for planned_task in planned_tasks:
-                factory = EVALUATORS.load(planned_task.task.card.evaluator)
-                available |= dict.fromkeys(factory.PROTOCOLS)
+                evaluator_class = EVALUATORS.load(planned_task.task.card.evaluator)
+                available |= dict.fromkeys(evaluator_class.PROTOCOLS)
             raise UnknownName(
                 "protocol", name, available, hint=f"these tasks have {', '.join(available)}"
             )
 
     @cached_property
     def cells(self) -> list[Cell]:
-        """The cells of the run in the order encoder, task, seed; no encoder is loaded.
+        """All that the run scores, in the order encoder, task, seed; no encoder is loaded.
 
-        A recipe that was trained with several seeds is one encoder per seed, ``recipe@3``.
+        A cell is one score: an encoder on a task by a protocol with an evaluation seed. A training
+        recipe that was run with several seeds is one encoder per seed, such as ``recipe@3``.
 
         Raises:
             StsbenchError: A task, suite, protocol or data folder does not exist.
@@ -198,6 +204,7 @@ class RunPlan:
         planned_tasks = self.planned_tasks
         if self.data_folder is not None and not self.data_folder.is_dir():
             raise SourceError(f"data folder '{self.data_folder}' does not exist")
+        # A dict keeps the order of the encoders, each once.
         encoders: dict[str, None] = {}
         for spec in self.encoders:
             encoders |= dict.fromkeys(expand_seeds(spec, self.catalogue))

@@ -34,10 +34,11 @@ from stsbench.results.record import Result
 
 
 def run_on_ray(context: RunContext, encoder_plans: Sequence[EncoderPlan]) -> Iterator[Result]:
-    """Carry out encoder plans on the workers of Ray, and yield the Results of all cells.
+    """Score encoders on tasks by workers of Ray, and yield the Results of all cells.
 
-    New Results are written as they are computed, and all are yielded when the last job has ended,
-    in the order of the plans. Cells that could not be scored are reported, and yield nothing.
+    A cell is one score: an encoder on a task with a seed. New Results are written as they are
+    computed. All are yielded when the last job has ended, in the order of the plans. Cells that
+    could not be scored are reported to the run's callbacks, and yield nothing.
 
     Args:
         context: The run; its plan names Ray's address.
@@ -48,6 +49,7 @@ def run_on_ray(context: RunContext, encoder_plans: Sequence[EncoderPlan]) -> Ite
         return
     libraries = {library for encoder_plan in encoder_plans for library in encoder_plan.libraries}
     executor = context.plan.executor
+    # Files of encoders are sent to machines that lack them.
     with (
         ray_cluster.connect_ray(executor, libraries) as ray,
         ray_cluster.serve_files(ray),
@@ -65,12 +67,12 @@ class RayPool:
     def __init__(
         self, ray: ray_cluster.Ray, *, is_own_ray: bool, libraries: Iterable[str] = ()
     ) -> None:
-        """Start without any job.
+        """Make a pool of Ray's workers without any job.
 
         Args:
             ray: The package ``ray``, which is connected.
-            is_own_ray: Whether Ray runs on this machine only.
-            libraries: The packages that the encoders name.
+            is_own_ray: Whether Ray runs on this machine only, and not on a cluster.
+            libraries: The packages that the encoders name as those that compute their embeddings.
         """
         self.ray = ray
         self.is_own_ray = is_own_ray
@@ -119,11 +121,18 @@ class RayPool:
         return remote.remote(job_id, self._report_queue, self.versions, job.work, *job.arguments)
 
     def finished_jobs(self, running_jobs: Mapping[int, Job]) -> Iterator[FinishedJob]:
-        """Yield the jobs that have ended; waits ``WAIT_SECONDS`` at most until one has."""
+        """Yield the jobs that have ended, after a wait of at most ``WAIT_SECONDS`` for the first.
+
+        Args:
+            running_jobs: The started jobs by id.
+
+        Yields:
+            The id of a job, and its result or its error.
+        """
         job_id_by_reference = {job.reference: job_id for job_id, job in running_jobs.items()}
         references = list(job_id_by_reference)
         self.ray.wait(references, num_returns=1, timeout=ray_cluster.WAIT_SECONDS)
-        # Many may have ended while earlier ones were handled.
+        # This call does not wait: it also returns jobs that ended while earlier ones were handled.
         ready, _ = self.ray.wait(references, num_returns=len(references), timeout=0)
         for reference in ready:
             outcome = ray_cluster.fetch_result(self.ray, reference)
@@ -154,35 +163,37 @@ def run_job_on_ray(
     work: Callable[..., workers.JobResult],
     *arguments: object,
 ) -> workers.JobResult | Exception:
-    """Carry out a job on a worker of Ray, and return its result or its error, which is not raised.
+    """Carry out a job on a worker of Ray, and return its result, or its error as an object.
 
     Args:
-        job_id: The job, as its reports name it.
+        job_id: The number of the job, which its reports contain.
         report_queue: The queue of the run, which gets the reports on the job's progress.
-        versions: The versions that this machine must have, by package.
-        work: The function of the job.
-        arguments: Its arguments after the reporter.
+        versions: The versions that this machine must have, by package; others are an error.
+        work: The function of the job; its first argument reports progress.
+        arguments: The further arguments of the function.
     """
 
     def checked_work() -> workers.JobResult:
         ray_cluster.check_versions(versions)
+        # This method of Ray's queue puts a report into it.
         return run_job(job_id, report_queue.actor.put_nowait.remote, work, *arguments)
 
-    return ray_cluster.catch_errors(checked_work)
+    return ray_cluster.call_or_return_error(checked_work)
 
 
 def run_on_devices(context: RunContext, encoder_plans: Sequence[EncoderPlan]) -> Iterator[Result]:
-    """Carry out encoder plans by a process for each device, and yield the Results of all cells.
+    """Score encoders on tasks by a process for each device, and yield the Results of all cells.
 
-    New Results are written as they are computed, and all are yielded when the last job has ended,
-    in the order of the plans. Cells that could not be scored are reported, and yield nothing.
+    A cell is one score: an encoder on a task with a seed. New Results are written as they are
+    computed. All are yielded when the last job has ended, in the order of the plans. Cells that
+    could not be scored are reported to the run's callbacks, and yield nothing.
 
     Args:
-        context: The run; its plan names the devices.
+        context: The run; its plan names the devices, such as GPUs.
         encoder_plans: The encoders with their cells; if no cell is missing, no process is started.
 
     Raises:
-        StsbenchError: There are no devices, or the encoders' parameters name one too.
+        StsbenchError: The plan names no devices, or the encoders' parameters name one too.
     """
     plan = context.plan
     if not plan.devices:
@@ -264,7 +275,7 @@ class ProcessPool:
     shares_tokens = True
 
     def __init__(self, devices: Sequence[str]) -> None:
-        """Start without any process.
+        """Make a pool that starts a process per device when there are jobs for it.
 
         Args:
             devices: The devices, as torch names them; one that occurs twice gets two processes.
@@ -288,7 +299,19 @@ class ProcessPool:
         return SharedValue(_encode(value))
 
     def start(self, job_id: int, job: Job) -> Reference:
-        """Let a process carry out a job, as soon as one is free."""
+        """Let a process carry out a job, as soon as one is free.
+
+        Each argument that is a shared value is sent separately, behind the call: in the call a
+        placeholder stands for it.
+
+        Args:
+            job_id: The number of the job, which its reports contain.
+            job: The job.
+
+        Returns:
+            A reference to the outcome of the job, which is set when the job has ended. Later jobs
+            may have it as an argument.
+        """
         shared = [argument for argument in job.arguments if isinstance(argument, SharedValue)]
         arguments = [
             Placeholder.SENT_NEXT if isinstance(argument, SharedValue) else argument
@@ -301,7 +324,11 @@ class ProcessPool:
         return started_job.outcome
 
     def _send_jobs(self) -> None:
-        """Send waiting jobs to free processes, which are started if they are missing."""
+        """Send waiting jobs to processes without a job; a missing process is started first.
+
+        There is one process per device. A job is sent through the process's pipe: the call, then
+        its shared arguments.
+        """
         for index, device in enumerate(self.devices):
             if not self._waiting_jobs:
                 return
@@ -310,14 +337,24 @@ class ProcessPool:
             process = self._processes[index]
             if process.job is None:
                 process.job = self._waiting_jobs.popleft()
-                # A process that has just died is noticed when its answer is awaited.
+                # Sending to a process that has just died fails; its death is handled when its
+                # answer is awaited.
                 with suppress(OSError):
                     process.connection.send_bytes(process.job.call)
                     for argument in process.job.arguments:
                         argument.send(process.connection)
 
     def _start_process(self, device: str) -> DeviceProcess:
-        """Start a process, which gets its share of the cores."""
+        """Start a process that carries out jobs on a device.
+
+        Its libraries may use as many threads as its share of the cores.
+
+        Args:
+            device: The device, as torch names it.
+
+        Returns:
+            The process with this end of the pipe to it.
+        """
         context = get_context("spawn")
         connection, connection_of_process = context.Pipe()
         process = context.Process(
@@ -325,19 +362,31 @@ class ProcessPool:
         )
         has_affinity = hasattr(os, "sched_getaffinity")
         n_cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-        # Ctrl-C in a terminal reaches it too: nothing but a job is to be interrupted by it.
+        # Ctrl-C in a terminal reaches the new process too. It inherits that the signal is ignored
+        # here, so that it is not interrupted while it starts.
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             with settings.limit_threads(max(1, n_cores // len(self.devices))):
                 process.start()
         finally:
             signal.signal(signal.SIGINT, handler)
-        # Else the end of the process would not be noticed.
+        # While this copy of its end of the pipe were open, the death of the process would not close
+        # the pipe, and so would not be noticed.
         connection_of_process.close()
         return DeviceProcess(process, connection)
 
     def finished_jobs(self, running_jobs: Mapping[int, Job]) -> Iterator[FinishedJob]:
-        """Yield the jobs that have ended; waits ``WAIT_SECONDS`` at most for news of a process."""
+        """Yield the jobs that have ended, after a wait of at most ``WAIT_SECONDS`` for a message.
+
+        A process sends reports on its progress, which are stored, and then the outcome of its job.
+        A process that has died is removed, and its job has failed.
+
+        Args:
+            running_jobs: Not used: each process knows its job.
+
+        Yields:
+            The id of a job, and its result or its error.
+        """
         self._send_jobs()
         busy_processes = {
             index: process for index, process in self._processes.items() if process.job is not None
@@ -355,6 +404,7 @@ class ProcessPool:
                     self._reports.append(outcome)
                     continue
                 process.job.outcome.value = outcome
+            # The pipe is closed: the process has died.
             except (EOFError, OSError):
                 outcome = ray_cluster.WorkerLost(ray_cluster.LOSS_REASONS["WorkerCrashedError"])
                 del self._processes[index]
@@ -376,30 +426,43 @@ class ProcessPool:
                 del self._processes[index]
 
     def stop(self, running_jobs: Sequence[Job]) -> None:
-        """End all processes; those with a job end as by Ctrl-C: they write what they embedded."""
-        for process in self._processes.values():
-            if process.job is not None and process.process.pid is not None:
+        """End all processes.
+
+        One with a job gets the signal of Ctrl-C, so that it still stores what it has embedded. It
+        is killed if that takes longer than ``STOP_SECONDS``.
+
+        Args:
+            running_jobs: Not used: each process knows its job.
+        """
+        for device_process in self._processes.values():
+            pid = device_process.process.pid
+            if device_process.job is not None and pid is not None:
                 with suppress(ProcessLookupError):
-                    os.kill(process.process.pid, signal.SIGINT)
-            process.connection.close()
-        for process in self._processes.values():
-            process.process.join(ray_cluster.STOP_SECONDS)
-            process.process.kill()
+                    os.kill(pid, signal.SIGINT)
+            device_process.connection.close()
+        for device_process in self._processes.values():
+            device_process.process.join(ray_cluster.STOP_SECONDS)
+            device_process.process.kill()
 
 
 def carry_out_jobs(connection: Connection, device: str) -> None:
-    """Carry out jobs until the run ends: the main function of a process.
+    """Carry out jobs until the run ends: the main function of a process that runs on one device.
+
+    A job arrives as its number, its function and the arguments, with placeholders for arguments
+    that are sent next.
 
     Args:
         connection: Receives jobs, and sends reports and the results of jobs.
-        device: The device that ``auto`` stands for in this process.
+        device: The device of torch that encoders with the device ``auto`` use in this process.
     """
-    # As workers of Ray, it prints nothing: what matters is in the results of jobs.
+    # The process prints nothing, not even what libraries print: standard output and error are
+    # directed to the null device. What matters is in the results of jobs.
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.dup2(null, 2)
     signal.signal(signal.SIGINT, _interrupt_once)
-    # The run has ended, or its process has, or a terminal has sent Ctrl-C to all of them.
+    # The loop ends by one of these exceptions: the run has closed the connection, its process has
+    # died, or a terminal has sent Ctrl-C to all processes.
     with suppress(EOFError, OSError, KeyboardInterrupt):
         while True:
             job_id, work, arguments = connection.recv()
@@ -417,13 +480,21 @@ def _carry_out(
     work: Callable[..., workers.JobResult],
     arguments: Sequence[object],
 ) -> None:
-    """Carry out a job, and send its result or its error, which is not raised."""
+    """Carry out a job, and send its result, or its error as an object.
+
+    Args:
+        connection: Sends reports on the progress, and the result.
+        device: The device of torch that encoders with the device ``auto`` use.
+        job_id: The number of the job, which its reports contain.
+        work: The function of the job; its first argument reports progress.
+        arguments: The further arguments of the function.
+    """
 
     def call_and_send() -> None:
         use_device(device)
         connection.send(run_job(job_id, connection.send, work, *arguments))
 
-    error = ray_cluster.catch_errors(call_and_send)
+    error = ray_cluster.call_or_return_error(call_and_send)
     if error is not None:
         connection.send(error)
 

@@ -35,10 +35,14 @@ class ProgressTracker:
     def __init__(
         self, encoder_plans: Sequence[EncoderPlan] = (), clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Start before the first job.
+        """Start to measure a run, before its first job.
+
+        A run scores cells: each is one encoder on one task with one seed. A job embeds sentences or
+        scores cells.
 
         Args:
-            encoder_plans: The encoders of the run.
+            encoder_plans: The encoders of the run, each with its missing cells and the number of
+                sentences that it must embed.
             clock: Returns the current time in seconds.
         """
         self.clock = clock
@@ -57,19 +61,20 @@ class ProgressTracker:
         self._scoring_seconds = 0.0
         """The time in which at least one job has scored."""
         self._measured_until = clock()
-        """The time up to which these seconds are counted."""
+        """The time up to which the seconds of embedding and scoring are counted."""
         self._last_progress = self._measured_until
         """The time at which a job last progressed."""
         self._reported_stall = 0.0
         """The length in seconds of the stall that was last reported; 0 if there is none."""
 
     def start_encoder(self, encoder_plans: Sequence[EncoderPlan]) -> None:
-        """Start an encoder: cells of earlier encoders that are not scored by now have failed.
+        """Update the counts of a run when an encoder starts, because earlier encoders have ended.
 
-        Sentences of earlier encoders that were not embedded are no longer expected either.
+        Cells of earlier encoders (scores of an encoder on a task) that are not scored by now have
+        failed. Sentences of theirs that were not embedded are no longer expected.
 
         Args:
-            encoder_plans: The encoders that are not finished; the first one is the one to start.
+            encoder_plans: The encoders that are not finished, beginning with the one that starts.
         """
         cells_to_come = _count_missing_cells(encoder_plans)
         cells_of_earlier_encoders = self.total_cells - cells_to_come
@@ -85,12 +90,13 @@ class ProgressTracker:
         self.current_jobs[job_id] = progress
 
     def finish(self, job_id: int, *, succeeded: bool = True) -> None:
-        """Record the end of a job; the sentences of a failed job do not count.
+        """Record the end of a job; the sentences of a failed job do not count as embedded.
 
         Args:
             job_id: The job.
-            succeeded: Whether it has not failed.
+            succeeded: Whether the job has not failed.
         """
+        # This also sets self._measured_until to the current time.
         self._measure_time()
         # The end of a job is progress too, so a stall begins anew.
         self._last_progress = self._measured_until
@@ -101,6 +107,8 @@ class ProgressTracker:
 
     def overdue_jobs(self, job_ids: Iterable[int], timeout: float | None) -> list[int]:
         """Return the jobs that have run for longer than a timeout.
+
+        A job starts with its first report; one that has not reported yet is never overdue.
 
         Args:
             job_ids: The jobs to look at.
@@ -139,10 +147,11 @@ class ProgressTracker:
         return self.embedded_sentences / self._embedding_seconds
 
     def seconds_left(self) -> float | None:
-        """Estimate the seconds until the run ends; None if there is no data yet.
+        """Estimate the seconds until the run ends; None if nothing has been measured yet.
 
-        Sentences are taken to need as long as those so far, and cells too. One worker embeds and
-        scores in turn. Several workers do both at the same time, so the longer of the two counts.
+        A run embeds sentences and scores cells (one encoder on one task each). Those that are left
+        are taken to need as long as those so far. A process without workers embeds and scores in
+        turn, so both times are added. Workers do both at the same time, so the longer time counts.
         """
         speed = self.sentences_per_second()
         sentences_left = max(0.0, self._total_sentences - self.embedded_sentences)
@@ -163,7 +172,8 @@ class ProgressTracker:
     def _measure_time(self) -> None:
         """Add the time since the last call to the seconds of embedding, of scoring, or of both.
 
-        It counts once for an activity if at least one running job has it.
+        It is added once, however many of the running jobs embed (have ``sentences``) or score (have
+        ``cells``). ``self._measured_until`` is set to the current time.
         """
         now = self.clock()
         elapsed = now - self._measured_until
@@ -214,18 +224,28 @@ class RunCallbacks:
     def with_progress(
         self, tracker: ProgressTracker, encoder_plan: EncoderPlan, label: str
     ) -> RunCallbacks:
-        """Return a copy that records the progress of an encoder in this process, and reports it.
+        """Return a copy of these callbacks that also records the progress of an encoder.
+
+        It is for an encoder that is scored in this process, as a single job with the id 0. Each
+        callback of the copy updates the tracker, calls ``on_progress``, and calls the original.
 
         Args:
             tracker: Records the progress.
-            encoder_plan: The encoder whose cells are scored.
-            label: Precedes the activity in the label of the job.
+            encoder_plan: The encoder, with the number of sentences that it must embed.
+            label: What precedes the activity in the label of the job: the encoder, for example.
         """
 
         def report(
             activity: str, fraction: float = 0.0, *, sentences: int = 0, cells: int = 0
         ) -> None:
-            """Record the progress of the only job of this process, whose id is 0, and report it."""
+            """Record the progress of the only job of this process, whose id is 0, and report it.
+
+            Args:
+                activity: The activity as it is printed, such as ``embedding``.
+                fraction: The finished share of it, in [0, 1].
+                sentences: The number of sentences that it embeds.
+                cells: The number of scores that it computes.
+            """
             tracker.update(
                 0,
                 JobProgress(

@@ -17,7 +17,7 @@ from stsbench.core.names import split_names
 from stsbench.core.wording import as_one_line
 from stsbench.data.splits import Split
 from stsbench.data.task import Task, load_task
-from stsbench.encoders.pairs import pairs_of
+from stsbench.encoders.pairs import join_pairs_of_items
 from stsbench.evaluators.base import Evaluator
 from stsbench.evaluators.registry import EVALUATORS, make_evaluator, replace_fields
 from stsbench.numbers.similarity import DEFAULT_SIMILARITY
@@ -71,9 +71,10 @@ class PlannedTask:
 
     @cached_property
     def for_pair_scorer(self) -> PlannedTask | None:
-        """The same task for a pair scorer; None if its evaluator or its similarity is for others.
+        """The same task and data, planned for an encoder that scores pairs of sentences itself.
 
-        Both have the same data.
+        Its protocol has the similarity None, because the encoder's scores are the similarities. It
+        is None if the evaluator needs embeddings, or if the user chose a similarity of embeddings.
         """
         if self.scores_pairs:
             return self
@@ -91,7 +92,7 @@ class PlannedTask:
     def texts(self) -> list[str]:
         """Return all sentences that the score needs; for a pair scorer, its pairs joined."""
         columns_of_splits = (
-            pairs_of(split.sides) if self.scores_pairs else split.sides
+            join_pairs_of_items(split.sides) if self.scores_pairs else split.sides
             for split in self.splits.values()
         )
         return [text for columns in columns_of_splits for column in columns for text in column]
@@ -103,9 +104,9 @@ def load_tasks(
     """Read the data of tasks, and return the tasks whose data could be read.
 
     Args:
-        tasks: The tasks to read.
-        on_failure: Called with the name of a task and the error if its data cannot be read;
-            the task is omitted, unless this function raises.
+        tasks: The tasks to read; the data are stored in each.
+        on_failure: Called with the name of a task and the error if its data cannot be read. The
+            task is then omitted, unless this function raises the error.
     """
     loaded_tasks = []
     for task in tasks:
@@ -127,22 +128,27 @@ class ProtocolRequest(NamedTuple):
     """The fields of the protocol to replace; empty for the protocol as it is."""
 
 
-_BARE_WORD = re.compile(r"=\s*(?!(?:true|false)\s*(?:,|$))([A-Za-z][\w-]*)\s*(?=,|$)")
+_UNQUOTED_VALUE_PATTERN = re.compile(r"=\s*(?!(?:true|false)\s*(?:,|$))([A-Za-z][\w-]*)\s*(?=,|$)")
 """A word without quotes that is the value of a field, and neither ``true`` nor ``false``."""
 
 
 def parse_protocols(protocol: str | Sequence[str] | None) -> dict[str, ProtocolRequest]:
-    """Parse a comma list of protocols, and return the requests by the name of the protocol.
+    """Parse the protocols (ways of scoring) that a user requests.
 
     Args:
-        protocol: Names of protocols, each possibly with fields to replace, for example
-            ``senteval(kfold=5,nhid=50)``; None for no request.
+        protocol: A comma list, or a list, of names of protocols. Each may have fields to replace,
+            for example ``senteval(kfold=5,nhid=50)``. None for no request.
+
+    Returns:
+        For the name of each protocol the request as it was written, and the fields to replace.
 
     Raises:
         ProtocolError: A protocol cannot be parsed, or is named twice.
     """
     requests: dict[str, ProtocolRequest] = {}
-    for text in split_names(protocol if isinstance(protocol, str) else ",".join(protocol or [])):
+    comma_list = protocol if isinstance(protocol, str) else ",".join(protocol or [])
+    for text in split_names(comma_list):
+        # A name (group 1), and perhaps fields in parentheses (group 2).
         match = re.fullmatch(r"\s*([\w.-]+)\s*(?:\((.*)\))?\s*", text)
         if not match:
             raise ProtocolError(
@@ -153,8 +159,9 @@ def parse_protocols(protocol: str | Sequence[str] | None) -> dict[str, ProtocolR
             raise ProtocolError(
                 "is named twice; run once for each", parameter="protocol", value=name
             )
-        # Fields are a TOML inline table whose bare words need no quotes: optimiser=rmsprop.
-        toml_fields = _BARE_WORD.sub(r'= "\1"', match[2] or "")
+        # The fields are read as an inline table of TOML. There a word such as rmsprop in
+        # optimiser=rmsprop needs quotes, which are added here.
+        toml_fields = _UNQUOTED_VALUE_PATTERN.sub(r'= "\1"', match[2] or "")
         try:
             fields = tomllib.loads(f"fields = {{{toml_fields}}}")["fields"]
         except ValueError as error:
@@ -168,16 +175,16 @@ def parse_protocols(protocol: str | Sequence[str] | None) -> dict[str, ProtocolR
 def plan_task(
     task: Task, requested: Mapping[str, ProtocolRequest], split: str | None = None
 ) -> PlannedTask:
-    """Return a task with its evaluator under the requested protocol.
+    """Return a task with its evaluator and the protocol, or way of scoring, to use.
 
     Args:
         task: The task to score.
-        requested: The requested protocols by name. The one that the evaluator has is used; if it
-            has none of them, its first protocol is.
+        requested: The requested protocols by name, for all tasks. The one that this task's
+            evaluator has is used; if it has none of them, its first protocol is.
         split: The split to score; None for the one that the task's card names.
 
     Raises:
-        CardError: There is no such evaluator.
+        CardError: The evaluator that the task's card names does not exist.
         ProtocolError: The evaluator has several of the protocols, or the task cannot be scored on
             the split.
     """
@@ -185,6 +192,7 @@ def plan_task(
         factory = EVALUATORS.load(task.card.evaluator)
     except UnknownName as error:
         raise CardError(f"task {task.name}: {error}") from error
+    # The protocols that the evaluator's class has, by name.
     protocols: Mapping[str, Any] = factory.PROTOCOLS
     requested_names = [name for name in requested if name in protocols]
     if len(requested_names) > 1:
@@ -212,8 +220,8 @@ def plan_task(
             value=split,
             choices=[default_split],
         )
-    # The evaluator's protocol, not the requested one: an evaluator may fix fields for its task
-    # (WordContent has no hidden units). Through JSON, because tuples are lists in result files.
+    # The evaluator's own protocol, not the requested one: an evaluator may fix fields for its task
+    # (WordContent has no hidden units). JSON makes tuples lists, as they are in result files.
     protocol_fields = json.loads(json.dumps(dataclasses.asdict(evaluator.protocol)))
     return PlannedTask(
         task=task,
@@ -230,8 +238,8 @@ def format_protocol(task: str, protocol: Mapping[str, Any], catalogue: Catalogue
 
     Args:
         task: The id of the result's task.
-        protocol: The protocol fields of the result.
-        catalogue: The cards.
+        protocol: The fields of the result's protocol, with its ``name``.
+        catalogue: Finds task cards, the files that describe tasks.
 
     Returns:
         The name, and in parentheses the fields that differ from the protocol of this name; the

@@ -47,12 +47,12 @@ class VersionMismatch(StsbenchError):
 
 
 def check_versions(versions: Mapping[str, str]) -> None:
-    """Check that this machine has the versions of the run.
+    """Check, on a worker's machine, that packages have the same versions as where the run started.
 
-    A commit is compared only if both machines know theirs.
+    A version that is unknown on one of the machines (empty, such as a commit) is not compared.
 
     Args:
-        versions: The versions of the run's machine, by package.
+        versions: The versions on the machine where the run started, by package.
 
     Raises:
         VersionMismatch: Names this machine and the differences.
@@ -61,7 +61,7 @@ def check_versions(versions: Mapping[str, str]) -> None:
     differences = [
         f"{package} {installed[package]} (not {version})"
         for package, version in versions.items()
-        if version != installed[package] and version and installed[package]
+        if version and installed[package] and version != installed[package]
     ]
     if differences:
         raise VersionMismatch(
@@ -71,11 +71,12 @@ def check_versions(versions: Mapping[str, str]) -> None:
         )
 
 
-def catch_errors(function: Callable[[], ResultT]) -> ResultT | Exception:
-    """Call a function, and return its result or its error.
+def call_or_return_error(function: Callable[[], ResultT]) -> ResultT | Exception:
+    """Call a function, and return its result, or the error that it raised as an object.
 
-    An error that is not for the user becomes a RuntimeError with its message and traceback, because
-    not every exception can be sent to another process.
+    A StsbenchError, which is meant for the user, is returned as it is. Any other exception is a bug
+    and becomes a RuntimeError with its message and traceback, because not every exception can be
+    sent to another process.
     """
     try:
         return function()
@@ -94,7 +95,7 @@ LOSS_REASONS = {
     "OutOfMemoryError": "the machine's memory was full, and Ray has ended its worker",
 }
 """What has happened to a worker, by the class of Ray's error."""
-_COLOURS = re.compile(r"\x1b\[\d+m")
+_ANSI_COLOR_PATTERN = re.compile(r"\x1b\[\d+m")
 """The codes by which Ray colours a traceback for a terminal."""
 
 
@@ -122,22 +123,22 @@ QUIET_OPTIONS: dict[str, Any] = {"log_to_driver": False, "logging_level": "error
 
 
 def fetch_result(ray: Ray, reference: Reference) -> Any:  # noqa: ANN401 - whatever it is
-    """Return the result of a job, or an error that tells why there is none; it is not raised.
+    """Return the result of a job, or an error object that tells why there is none.
 
     Args:
         ray: The package ``ray``.
         reference: Ray's reference to the result of a job that has ended.
 
     Returns:
-        The result; without one a RuntimeError with the message and traceback of a bug, or
-        :class:`WorkerLost`.
+        The result. If the job's code raised an exception: a RuntimeError with its message and
+        traceback. If the worker or its machine was lost: a :class:`WorkerLost`.
     """
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
         # The cause is the exception that the job's code raised; Ray's error has its traceback too.
         bug = RuntimeError(as_one_line(error.cause)[:300])
-        bug.add_note(_COLOURS.sub("", str(error)))
+        bug.add_note(_ANSI_COLOR_PATTERN.sub("", str(error)))
         return bug
     except ray.exceptions.RayError as error:
         return WorkerLost(
@@ -149,9 +150,10 @@ def fetch_result(ray: Ray, reference: Reference) -> Any:  # noqa: ANN401 - whate
 
 @contextmanager
 def connect_ray(executor: str, libraries: Iterable[str] = ()) -> Iterator[Ray]:
-    """Connect to Ray, or start a Ray of its own; disconnected, or ended, with the block.
+    """Connect to a Ray cluster, or start Ray on this machine, for the duration of a ``with`` block.
 
-    On a cluster all machines are checked for the versions of this one.
+    At the end of the block Ray is disconnected or stopped. On a cluster, all machines must have
+    the package versions of this one.
 
     Args:
         executor: The executor as the user names it: ``ray://HOST:PORT`` for a cluster, ``ray`` for
@@ -177,6 +179,7 @@ def connect_ray(executor: str, libraries: Iterable[str] = ()) -> Iterator[Ray]:
     if is_own_ray:
         options: dict[str, Any] = {"include_dashboard": False}
     else:
+        # Workers on other machines get the environment variables that matter here.
         options = {"runtime_env": {"env_vars": settings.worker_environment()}}
     try:
         with warnings.catch_warnings():
@@ -206,19 +209,20 @@ def starts_own_ray(executor: str) -> bool:
 
 
 def check_cluster_versions(ray: Ray, versions: Mapping[str, str]) -> None:
-    """Check that all machines of a cluster have the versions of the run.
+    """Check that all machines of a cluster have the package versions of this machine.
 
-    A machine that joins later is refused with its first job.
+    Machines that join the cluster later are checked with their first job.
 
     Args:
         ray: The package ``ray``, which is connected to the cluster.
-        versions: The versions of the run's machine, by package.
+        versions: The versions on this machine, by package.
 
     Raises:
         StsbenchError: Names the machine and the differences.
     """
     check_machine = partial(check_versions, versions)
-    for outcome in _call_on_each_machine(ray, catch_errors, check_machine):
+    # The outcome of a machine is None if it has the versions, otherwise an error object.
+    for outcome in _call_on_each_machine(ray, call_or_return_error, check_machine):
         if isinstance(outcome, VersionMismatch):
             raise outcome
         if isinstance(outcome, Exception):
@@ -228,7 +232,7 @@ def check_cluster_versions(ray: Ray, versions: Mapping[str, str]) -> None:
             ) from outcome
 
 
-def is_everywhere(ray: Ray, path: Path) -> bool:
+def exists_on_every_machine(ray: Ray, path: Path) -> bool:
     """Return whether every machine of the cluster sees a path that this one has."""
     # A machine that was lost in between has an error in place of True.
     return all(exists is True for exists in _call_on_each_machine(ray, Path.exists, path))
@@ -245,10 +249,11 @@ def _call_on_each_machine(
         arguments: Its arguments.
 
     Returns:
-        The result of each machine; an error as an object if it could not be called there.
+        The result of each machine; an error object if the function could not be called there.
     """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+    # Without CPUs of its own it need not wait until a machine is free.
     remote = ray.remote(num_cpus=0)(function)
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
     strategies = [NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes]
@@ -259,13 +264,17 @@ def _call_on_each_machine(
 
 
 def is_shared_folder(ray: Ray, folder: Path) -> bool:
-    """Return whether a folder that this machine writes is the same on every machine.
+    """Return whether all machines of a Ray cluster see the same folder at this path.
 
-    A file of a random name is written to it, and looked for on each machine.
+    A file with a random name is written to it here, looked for on each machine, and removed.
+
+    Args:
+        ray: The package ``ray``, which is connected to the cluster.
+        folder: The folder, on this machine.
     """
     marker_file = write_atomically(folder / f".{secrets.token_hex(8)}", b"")
     try:
-        return is_everywhere(ray, marker_file)
+        return exists_on_every_machine(ray, marker_file)
     finally:
         remove(marker_file)
 
@@ -281,19 +290,25 @@ def stop_jobs(ray: Ray, references: Sequence[Reference]) -> None:
 
 @contextmanager
 def serve_files(ray: Ray) -> Iterator[None]:
-    """Within the block, let Ray send checkpoints' files to machines that do not see their folders.
+    """Let Ray send the files of checkpoints to machines that lack them, within a ``with`` block.
 
-    Where an encoder with a checkpoint is sent, Ray sends a :class:`SentCheckpoint` in its place.
+    A checkpoint is the folder with an encoder's files. When Ray sends an encoder, it sends a
+    :class:`SentCheckpoint` in place of its checkpoint.
     """
     reference_by_folder: dict[Path, Reference | None] = {}
     """Ray's reference to the files of a folder; None if every machine sees the folder."""
 
     def send_checkpoint(checkpoint: Checkpoint) -> SentCheckpoint:
-        """Return what Ray sends of a checkpoint, with the files that some machine lacks."""
+        """Return what Ray sends in place of a checkpoint: its fields and its files.
+
+        The files of a folder that some machine lacks are stored in Ray once, at the first call, and
+        ``reference_by_folder`` then has Ray's reference to them.
+        """
         folders = {checkpoint.folder, *(path.parent for path in checkpoint.weights)}
         for folder in folders.difference(reference_by_folder):
+            # None: every machine has the folder.
             reference_by_folder[folder] = None
-            if not is_everywhere(ray, folder):
+            if not exists_on_every_machine(ray, folder):
                 reference_by_folder[folder] = ray.put(read_checkpoint_files(folder))
         missing_folders = {
             folder: reference_by_folder[folder]
@@ -312,9 +327,16 @@ def serve_files(ray: Ray) -> Iterator[None]:
 
 
 def receive_checkpoint(sent_checkpoint: SentCheckpoint) -> Checkpoint:
-    """Return a checkpoint on this machine: in its folder, or with its files in the cache folder.
+    """Return a checkpoint (an encoder's folder of files) that another machine has sent by Ray.
 
-    The files are written once per machine.
+    If this machine lacks the folder, its files are written to the cache folder, once per machine.
+
+    Args:
+        sent_checkpoint: The fields of the checkpoint, and Ray's references to the files of those
+            folders that at least one machine lacks.
+
+    Returns:
+        The checkpoint with paths that exist on this machine.
     """
     local_folders: dict[Path, Path] = {}
     for folder, reference in sent_checkpoint.reference_by_folder.items():
@@ -343,12 +365,17 @@ def _write_to_cache(files: Files) -> Path:
 
 
 def read_checkpoint_files(folder: Path) -> Files:
-    """Read those files of a checkpoint's folder that loading an encoder reads.
+    """Return the files that are needed to load an encoder from a checkpoint's folder.
 
-    They are its configuration, its tokenizer and its weights as safetensors. The keys are paths in
-    the folder.
+    They are its configuration, its tokenizer and its weights as safetensors.
+
+    Args:
+        folder: The checkpoint's folder.
+
+    Returns:
+        The content of each file, by its path in the folder.
     """
-    # Of the kinds of weights only safetensors are read.
+    # Weights in other formats than safetensors are not read.
     unread_suffixes = IGNORED_SUFFIXES - {".safetensors"}
     paths = [
         path

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from stsbench.bench.clean import COPIES, CleanScorer, find_copies, score_without_copies
 from stsbench.bench.embedder import SharedState, TaskEmbedder
+from stsbench.bench.int8_cost import report_int8_cost
 from stsbench.bench.plan import Cell, EncoderPlan, RunPlan, expand_seeds
 from stsbench.bench.progress import ProgressTracker, RunCallbacks
 from stsbench.bench.protocols import PlannedTask, load_tasks
@@ -33,7 +34,7 @@ from stsbench.core.wording import format_repr
 from stsbench.data.quality import DataToCheck, check_data, load_local_splits
 from stsbench.encoders.load import FILE_PREFIXES, load_named
 from stsbench.encoders.named import NamedEncoder, shared_suffixes
-from stsbench.evaluators.belief import NO_COLUMNS_REASON, believe
+from stsbench.evaluators.belief import NO_ITEM_FILE_REASON, believe
 from stsbench.results.folder import (
     describe_missing_columns,
     record_current,
@@ -54,9 +55,13 @@ class SeenEncoders:
         """The fingerprints of the encoders with the same name and training seed."""
 
     def add(self, encoder: NamedEncoder) -> bool:
-        """Add an encoder, and return whether it is new: no earlier one is the same.
+        """Add an encoder to those seen so far, and return whether it is new.
 
-        Encoders are the same if their names, training seeds and fingerprints are.
+        Encoders are the same if their names, training seeds and fingerprints are. A fingerprint is
+        a hash that changes if and only if the embeddings may; some encoders have none.
+
+        Args:
+            encoder: The encoder under its name in results; only its fingerprint is kept.
 
         Raises:
             StsbenchError: An earlier encoder has the same name and training seed, and one of the
@@ -89,18 +94,20 @@ class RunContext:
     _shared_state: SharedState = field(default_factory=SharedState)
 
     def encoder_plans(self) -> Iterator[EncoderPlan]:
-        """Yield the plan of each encoder; an encoder under several specs has one plan.
+        """Yield the plan of each encoder: which of its scores are missing and what they need.
 
-        An encoder that cannot be loaded is reported and omitted.
+        A spec is an encoder as the user writes it; an encoder under several specs has one plan. An
+        encoder that cannot be loaded is reported to the callbacks and omitted.
         """
         seen_encoders = SeenEncoders()
-        # The cells of one encoder follow each other in the plan.
+        # A cell is one score to compute. Those of one encoder follow each other in the plan.
         for spec, cells_of_spec in groupby(self.plan.cells, key=lambda cell: cell.encoder):
             cells = list(cells_of_spec)
             encoder_plan = None
             with self.report_errors(spec, expected=(StsbenchError,)):
                 encoder = self._choose_name(spec, self._load(spec))
-                if seen_encoders.add(encoder):
+                is_new = seen_encoders.add(encoder)
+                if is_new:
                     self._report_languages(encoder)
                     encoder_plan = self._plan_encoder(spec, encoder, cells)
             if encoder_plan is not None:
@@ -109,9 +116,10 @@ class RunContext:
     def report_errors(
         self, name: str, expected: tuple[type[StsbenchError], ...] = (EncoderError, SourceError)
     ) -> AbstractContextManager[None]:
-        """Report the errors of an encoder in the block, to the run's callbacks.
+        """Report errors inside a ``with`` block to the run's callbacks, so that the run continues.
 
-        See :func:`report_errors`, which also tells which errors are raised.
+        Errors other than the expected ones are raised nevertheless if no other encoder could
+        continue, see the function :func:`report_errors`.
 
         Args:
             name: The encoder as the report names it.
@@ -126,19 +134,22 @@ class RunContext:
         return replace(self._load(encoder_plan.spec), name=encoder_plan.name)
 
     def _load(self, spec: str) -> NamedEncoder:
-        """Load an encoder, or return it again if it was loaded last.
+        """Load an encoder, or return the loaded one if it is the encoder that was loaded last.
 
-        Only the last encoder is kept. One that was loaded by the path of a folder or of a file of
-        embeddings gets a hash of that path, relative to the results folder.
+        Only the last encoder is kept in memory (``self._last_encoder``, by its spec). An encoder
+        that is loaded from a path gets a hash of that path, relative to the results folder
+        (``folder_digest``), by which its results are recognised.
 
         Args:
-            spec: The encoder as the user names it, possibly the path of a folder.
+            spec: The encoder as the user writes it: a name, the path of a folder, or a file of
+                embeddings as ``prefix:path(parameters)``.
         """
         if spec not in self._last_encoder:
             self._last_encoder.clear()
             encoder = load_named(spec, params=self.plan.params, catalogue=self.plan.catalogue)
             path = Path(spec)
             if spec.startswith(FILE_PREFIXES):
+                # The text without parameters, behind the prefix.
                 path = Path(split_all_params(spec)[0].partition(":")[2])
             # Only an encoder that was loaded by a path has candidates for its name.
             is_from_path = bool(encoder.candidate_names) and path.exists()
@@ -151,17 +162,20 @@ class RunContext:
         return self._last_encoder[spec]
 
     def _choose_name(self, spec: str, encoder: NamedEncoder) -> NamedEncoder:
-        """Return the encoder under its name in results: the user's for it, or one that is free.
+        """Return the encoder under the name that it gets in results.
 
-        A name is not free if another folder of this run could have it, or if the results folder has
-        results of another encoder under it. If no name is free, the last candidate is taken. The
-        encoder's notice is passed on, and another notice is given if the name is not the first
-        choice.
+        - If the user has chosen a name, it is used.
+        - An encoder that was loaded by a name keeps it.
+        - An encoder that was loaded from a path has candidates for its name: ends of the path, the
+          shortest first. The first free one is used, or the last if none is. A name is not free if
+          another path of this run ends with it, or if the results folder has results of another
+          encoder under it.
+
+        Notices on the encoder, and on a name that is not the first choice, go to the callbacks.
 
         Args:
-            spec: The encoder as the user names it, possibly the path of a folder.
-            encoder: The encoder. Only one that was loaded by a path has candidates for its name,
-                the shortest end of the path first.
+            spec: The encoder as the user writes it, possibly the path of a folder.
+            encoder: The loaded encoder.
         """
         plan = self.plan
         for notice in (encoder.notice, encoder.missing_prompt(plan.catalogue)):
@@ -173,7 +187,9 @@ class RunContext:
         if not encoder.candidate_names:
             return encoder
         other_paths = [Path(other_spec) for other_spec in plan.encoders if other_spec != spec]
+        # Ends of this path that are also ends of another one.
         ambiguous_names = shared_suffixes(Path(spec), other_paths)
+        # Without the names of post-processors, which follow a ``+``.
         candidates = [
             name
             for name in encoder.candidate_names
@@ -192,11 +208,17 @@ class RunContext:
         return replace(encoder, name=name)
 
     def _report_languages(self, encoder: NamedEncoder) -> None:
-        """Give a notice if tasks are in languages that are not among those of the encoder."""
+        """Report tasks in languages that the encoder is not made for, in one notice.
+
+        The languages of tasks and encoders are named by their cards; an encoder without a card is
+        not reported. More than ``MAX_LISTED_LANGUAGES`` languages of the encoder are only counted.
+        """
+        # The names of tasks, by the codes of the languages that the encoder lacks.
         tasks_by_languages: dict[str, list[str]] = {}
         for planned_task in self.plan.planned_tasks:
             card = planned_task.task.card
-            if missing_languages := encoder.missing_languages(card):
+            missing_languages = encoder.missing_languages(card)
+            if missing_languages:
                 tasks = tasks_by_languages.setdefault(", ".join(missing_languages), [])
                 tasks.append(planned_task.task.name)
         if encoder.card is None or not tasks_by_languages:
@@ -215,9 +237,10 @@ class RunContext:
         )
 
     def _names_of_user(self) -> dict[str, str]:
-        """Return the names that the user has chosen for encoders, by spec.
+        """Return the names that the user has chosen for encoders in results.
 
-        A name for a recipe is that of each of its training seeds, ``recipe@3``.
+        They are by spec, the encoder as the user writes it. A training recipe that was run with
+        several seeds is one encoder per seed, such as ``recipe@3``; all get its name.
         """
         name_by_spec: dict[str, str] = {}
         for spec, name in self.plan.names.items():
@@ -226,18 +249,23 @@ class RunContext:
         return name_by_spec
 
     def _plan_encoder(self, spec: str, encoder: NamedEncoder, cells: Sequence[Cell]) -> EncoderPlan:
-        """Plan an encoder: which cells have a current result, and what the other cells need.
+        """Plan an encoder: which of its scores exist already, and what the others need.
 
-        Results that their items do not confirm are reported and do not count as current, and if the
-        run is ``fresh`` none does.
+        A stored result counts if it is of the same data, cards and embeddings, and if its per-item
+        values give its score; others are reported. If the run is ``fresh``, none counts.
 
         Args:
-            spec: The encoder as the user names it.
+            spec: The encoder as the user writes it.
             encoder: The encoder under its name in results.
-            cells: Its cells; those of tasks that cannot be read or embedded are omitted.
+            cells: The encoder's cells, each a task with an evaluation seed. Cells of tasks that
+                cannot be read or embedded are omitted.
+
+        Returns:
+            The cells, the stored results that count, and for the other cells the number of
+            sentences to embed and of tokens to send to a server.
         """
         embedder = self.make_embedder(encoder, self.select_tasks(cells))
-        # The embedder has no tasks whose texts to fit on are not available.
+        # Tasks whose texts an encoder must be fitted on, but cannot, are not in embedder.tasks.
         task_by_cell = {
             cell: self.tasks[cell.task]
             for cell in cells
@@ -251,7 +279,7 @@ class RunContext:
                 )
                 if result is not None:
                     current_results[cell] = result
-        # Without those that their items contradict.
+        # Without results whose per-item values do not give their score.
         current_results = self._select_believed(current_results)
         tasks_to_score = dict.fromkeys(
             task for cell, task in task_by_cell.items() if cell not in current_results
@@ -268,27 +296,32 @@ class RunContext:
         )
 
     def _select_believed(self, results: Mapping[Cell, Result]) -> dict[Cell, Result]:
-        """Select the results whose scores their items confirm, or cannot contradict.
+        """Select the stored results whose scores may be believed.
 
-        The others are reported: those that differ from their items, and those whose per-item
-        columns are missing.
+        The score of a result is recomputed from its per-item columns. Results whose score differs,
+        and results whose columns are missing, are reported and omitted. A result whose evaluator
+        (a user's own) cannot recompute scores is believed.
 
         Args:
-            results: Current results of the results folder, by their cells.
+            results: Results of the results folder, by their cells.
+
+        Returns:
+            The believed results, by their cells.
         """
         believed = believe(results.values(), self.plan.catalogue, self.callbacks.on_checking)
         for problem in believed.problems:
             self.callbacks.on_notice(f"scored again: {problem.message}")
-        # A user's own evaluator may have no per-item columns: then none are missing.
+        # ``result.items`` is the hash of the columns when the result was written. A user's own
+        # evaluator may have no columns; then their hash is that of none, and none are missing.
         without_columns = [
             result
-            for result in believed.unverified.get(NO_COLUMNS_REASON, [])
+            for result in believed.unverified.get(NO_ITEM_FILE_REASON, [])
             if result.items != digest_columns(columns={})
         ]
         if without_columns:
             subject = describe_missing_columns(without_columns)
             self.callbacks.on_notice(f"scored again: {subject}, and no score is believed without")
-        # By id(), because results cannot be in a set.
+        # By Python's id(), because results cannot be hashed.
         believed_ids = set(map(id, believed.results)) - set(map(id, without_columns))
         return {cell: result for cell, result in results.items() if id(result) in believed_ids}
 
@@ -302,16 +335,17 @@ class RunContext:
 
     @cached_property
     def data_to_check(self) -> dict[str, DataToCheck]:
-        """The splits of the user's own tasks, or of all if their copies are excluded, by task.
+        """The data to search for copies of items, by task.
 
-        Splits that no score needs are among them if their files are on this machine.
+        They are those of the user's own tasks; of all tasks if the user wants copies to be excluded
+        from scores. Splits that no score needs are included if their files are on this machine.
         """
         checks_all = self.plan.clean is not None and COPIES in self.plan.clean.corpora
         data_by_task: dict[str, DataToCheck] = {}
         for name, task in self.tasks.items():
             if checks_all or self.plan.catalogue.is_own("tasks", name):
                 splits = dict(task.splits)
-                # What no score needs may be broken.
+                # Errors in files that no score needs are ignored.
                 with suppress(StsbenchError):
                     splits |= load_local_splits(task.task)
                 data_by_task[name] = DataToCheck(splits=splits, score_split=task.split)
@@ -339,14 +373,14 @@ class RunContext:
         tasks: Sequence[PlannedTask],
         callbacks: RunCallbacks | None = None,
     ) -> TaskEmbedder:
-        """Make the embedder of an encoder for tasks.
+        """Make the object that embeds the sentences of tasks with an encoder.
 
         Args:
             encoder: The encoder under its name in results.
             tasks: The tasks, whose data are read already.
-            callbacks: Called with the progress of embedding. Without them the embedder is
-                read-only: it only counts what is missing, and the run's own callbacks get its
-                notices.
+            callbacks: Called with the progress of embedding. None makes an embedder that does not
+                embed: it only counts the missing embeddings, and its notices go to the run's own
+                callbacks.
         """
         return TaskEmbedder(
             encoder,
@@ -366,7 +400,7 @@ def report_errors(
     is_only_encoder: bool,
     expected: tuple[type[StsbenchError], ...] = (EncoderError, SourceError),
 ) -> Iterator[None]:
-    """Report an error in the block to the callbacks, so that the other encoders continue.
+    """Report an error inside a ``with`` block to callbacks, so that other encoders continue.
 
     Expected errors are always reported. Any other error is raised if it stops the run: if there is
     no other encoder, or if it is an interruption or an error in writing results.
@@ -408,20 +442,21 @@ EXECUTORS = Registry(
 
 
 def run_locally(context: RunContext, encoder_plans: Sequence[EncoderPlan]) -> Iterator[Result]:
-    """Carry out encoder plans in this process, and yield the Result of each cell.
+    """Score encoders on tasks in this process, and yield the Result of each cell.
 
-    Each task is read once, and each encoder's sentences are embedded once. New Results are written
-    before they are yielded. A cell that cannot be scored is reported, and yields nothing.
+    A cell is one score: an encoder on a task with a seed. Each encoder's sentences are embedded
+    once. New Results are written before they are yielded. A cell that cannot be scored is reported
+    to the callbacks, and yields nothing.
 
     Args:
         context: The run, with its tasks and callbacks.
-        encoder_plans: The encoders with their cells, of which some may have current results.
+        encoder_plans: The encoders with their cells, some of which have stored results that are
+            yielded again.
     """
     tracker = ProgressTracker(encoder_plans)
     for position, encoder_plan in enumerate(encoder_plans):
         with context.report_errors(encoder_plan.name):
             tracker.start_encoder(encoder_plans[position:])
-            # The progress counts cells, and no number of encoders beside them.
             name = encoder_plan.name
             callbacks = context.callbacks.with_progress(tracker, encoder_plan, name)
             encoder = context.load_encoder(encoder_plan)
@@ -433,23 +468,26 @@ def run_locally(context: RunContext, encoder_plans: Sequence[EncoderPlan]) -> It
                 for cell in encoder_plan.cells
             }
             for result in score_tasks(embedder, earlier_results, callbacks=callbacks):
-                # A current result that is yielded unchanged, as the same object, has its file.
+                # A stored result is yielded unchanged, as the same object; it has its file already.
                 is_new = all(result is not current for current in current_results.values())
                 if is_new:
                     write_result(result, context.plan.results_folder)
                 yield result
+            report_int8_cost(encoder, context.plan, callbacks.on_notice)
 
 
 def run(
     plan: RunPlan, callbacks: RunCallbacks, *, executor: Executor | None = None
 ) -> Iterator[Result]:
-    """Carry out a run: yield the Result of each cell, and write each as soon as it is computed.
+    """Carry out a run: score encoders on tasks, and yield the Result of each cell.
 
-    All encoders are loaded and all data read before the first batch, and ``on_plan`` is called
-    with the plans. Current results of the folder are yielded without scoring them again, and each
-    Result is recorded as the current one of its cell. If the plan has ``clean``, each gets a clean
-    score; so do Results of a user's own tasks that have copies across splits or folds. An encoder
-    or task that fails is reported to the callbacks, and the run continues.
+    A cell is one score: an encoder on a task with a seed. First all encoders are loaded and all
+    data are read, and ``on_plan`` is called with the plans. Then each Result is written as soon as
+    it is computed, and recorded as the current one of its cell. Stored results that are still valid
+    are yielded without scoring them again. If the plan has ``clean``, each Result gets a further
+    score without items that training text contains; Results of a user's own tasks get one without
+    items that have copies. An encoder or task that fails is reported to the callbacks, and the run
+    continues.
 
     Args:
         plan: The settings of the run.
@@ -462,7 +500,8 @@ def run(
     """
     executor = executor or EXECUTORS.load_at(plan.executor)
     context = RunContext(plan, callbacks)
-    plan.cells  # noqa: B018 - unknown names are refused before anything else
+    # They are computed at this first access, so that unknown names are reported before all else.
+    plan.cells  # noqa: B018
     check_writable(plan.results_folder, hint="pass `results=DIR`")
     encoder_plans = list(context.encoder_plans())
     clean_scorers = _make_clean_scorers(context, encoder_plans)
@@ -479,9 +518,15 @@ def _make_clean_scorers(
 ) -> list[Callable[[Result], Result]]:
     """Make the functions that add clean scores to a Result, and report problems of the data.
 
+    A clean score excludes items: one function excludes those that have copies in the data of their
+    task, and, if the user has named training text, another those whose sentences it contains.
+
     Args:
         context: The run.
         encoder_plans: Its encoders; without one no data are read.
+
+    Returns:
+        Functions of a Result that return it with a further score.
     """
     if not encoder_plans:
         return []
@@ -518,6 +563,6 @@ def check_writable(folder: Path, *, hint: str = "") -> None:
     except OutputError as error:
         reason = error.reason.removeprefix(f"{test_file}: ")
         raise OutputError(f"{folder}: {reason}", hint=hint) from error
-    # Files of other encoders, stores and fits too, which this run would not overwrite.
+    # Also those of other encoders, which this run would not overwrite.
     remove_stale(folder, "*.partial", "*/*.partial")
     remove_stale(settings.cache_folder(), "*/*.partial", "*/*/*.partial")

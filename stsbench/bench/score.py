@@ -49,23 +49,29 @@ EarlierResults = Mapping[TaskAndSeed, Result | None]
 def select_current(
     embedder: TaskEmbedder, earlier: EarlierResults, callbacks: RunCallbacks
 ) -> dict[TaskAndSeed, Result]:
-    """Select the earlier results that are current.
+    """Select the earlier results for which the encoder still gives the same embeddings.
 
-    Results of an earlier version, which record no origin of their embeddings, count as current,
-    and are returned with the origin.
+    A result records the origin of its embeddings: the encoder's code and a sample of embeddings.
+    Results of an earlier version of this package, which lack it, count as current; the returned
+    copies have the origin.
 
     Args:
         embedder: Compares the origin of a result with that of the embeddings now.
-        earlier: The earlier results by task and evaluation seed; None for a cell without one.
+        earlier: The earlier results by task and evaluation seed; None for one without a result.
         callbacks: ``on_notice`` is called if an encoder has changed, or an origin was added.
+
+    Returns:
+        The selected results by task and evaluation seed.
     """
     current_results: dict[TaskAndSeed, Result] = {}
+    # A dict keeps each notice once, in order.
     notices: dict[str, None] = {}
     for (task, seed), result in earlier.items():
         if result is None:
             continue
         if not embedder.is_current(result, task):
-            # The message on archived embeddings explains it already.
+            # If stored embeddings were archived because the encoder has changed, the message on
+            # that explains it already.
             if not embedder.drift_message(task):
                 notice = (
                     f"'{result.encoder}' now embeds otherwise than for earlier results: "
@@ -74,7 +80,8 @@ def select_current(
                 notices[notice] = None
             continue
         current_results[task, seed] = result
-        if "origin" not in result.run and (origin := embedder.origin(task)) is not None:
+        origin = None if "origin" in result.run else embedder.origin(task)
+        if origin is not None:
             notices[NO_ORIGIN_NOTICE] = None
             run = {**result.run, "origin": msgspec.to_builtins(origin)}
             current_results[task, seed] = msgspec.structs.replace(result, run=run)
@@ -86,19 +93,21 @@ def select_current(
 def find_current_result(
     folder: Path, task: PlannedTask, embedder: TaskEmbedder, seed: int, callbacks: RunCallbacks
 ) -> Result | None:
-    """Find the Result of a cell for the same data, cards, encoder and embeddings.
+    """Find the stored Result of an encoder on a task with a seed, if it is still valid.
 
-    Its score is not compared with its items yet. A file that is no valid result is reported.
+    It must have been computed with the same data, the same cards of task and encoder, and the same
+    embeddings. Whether its per-item values give its score is not checked here.
 
     Args:
         folder: The results folder.
         task: The task, with its data.
         embedder: Provides the encoder, and tells whether it still embeds as for the Result.
         seed: The evaluation seed.
-        callbacks: ``on_notice`` is called with a file that is no valid result.
+        callbacks: ``on_notice`` is called if the file is no valid result.
 
     Returns:
-        The Result; None if the folder has none, or nothing identifies the encoder.
+        The Result; None if the folder has no valid one, or if the encoder has no fingerprint, the
+        hash that identifies its embeddings.
     """
     encoder = embedder.named_encoder(task)
     if encoder.fingerprint is None:
@@ -122,31 +131,32 @@ def find_current_result(
         and result.task_card == task.task.card_digest
         and result.encoder_card == encoder.card_digest
     )
-    # None, which is not known before the encoder embeds, counts as current until it does.
-    if not has_same_inputs or embedder.is_current(result, task) is False:
+    if not has_same_inputs:
         return None
-    return result
+    # It is None if that is unknown until the encoder embeds; such a result counts as valid for now.
+    is_current = embedder.is_current(result, task)
+    return None if is_current is False else result
 
 
 def is_name_taken(folder: Path, name: str, named_encoder: NamedEncoder) -> bool:
-    """Return whether a results folder holds results under a name, but none of this encoder.
+    """Return whether a results folder has results under a name, but none of this encoder.
 
-    An encoder is the same under other versions of libraries, and if its checkpoint has the path
-    that is recorded in the results.
+    A result is of this encoder if its fingerprint (``state``) is the same or differs only in
+    versions of libraries, or if it records the folder from which this encoder was loaded.
 
     Args:
         folder: The results folder.
-        name: The name.
-        named_encoder: The encoder that may get it.
+        name: The name under which the encoder's results would be stored.
+        named_encoder: The encoder.
     """
-    # The results of one encoder, of whatever task, are in one folder.
+    # All results of one encoder are in one folder: that of a made-up result.
     some_path = result_path(folder, encoder=name, task="task", split="split", file_id="cell")
     results = []
     for path in sorted(some_path.parent.glob("*.json")):
         with suppress(StsbenchError):
             results.append(read_result(path))
     fingerprint = named_encoder.fingerprint
-    # Without the texts that it is fitted on, which differ from task to task.
+    # The fingerprint without the texts that it is fitted on, which differ from task to task.
     state = strip_texts(fingerprint) if fingerprint else None
 
     def is_of_encoder(result: Result) -> bool:
@@ -163,21 +173,24 @@ def is_name_taken(folder: Path, name: str, named_encoder: NamedEncoder) -> bool:
 def score_tasks(
     embedder: TaskEmbedder, earlier: EarlierResults, *, callbacks: RunCallbacks
 ) -> Iterator[Result]:
-    """Embed what all tasks need, then yield the Result of each task and seed; none is written.
+    """Embed the sentences of all tasks, then yield the Result of each task and seed.
 
-    A task that cannot be scored with a seed is reported, and yields nothing for it.
+    Nothing is written. A task that cannot be scored with a seed is reported to the callbacks, and
+    yields nothing for it.
 
     Args:
-        embedder: Provides the embeddings of the tasks; others of ``earlier`` are omitted.
-        earlier: The tasks and seeds to score, in this order and task by task, with their earlier
-            results. A result that is current is yielded as it is.
+        embedder: Provides the embeddings of its tasks; other tasks of ``earlier`` are omitted.
+        earlier: The tasks and seeds to score, in this order, with their earlier results. An earlier
+            result is yielded unchanged if the encoder still gives the same embeddings. All seeds of
+            a task must follow each other.
         callbacks: Called for each task that is scored, or cannot be.
     """
     tasks = list(embedder.tasks)
     current_results = select_current(embedder, earlier, callbacks)
     tasks_to_score = {task for task, seed in earlier if (task, seed) not in current_results}
     embedder.prepare([task for task in tasks if task in tasks_to_score], tasks)
-    # Each message on archived embeddings once, though several tasks may have it.
+    # The drift message is that stored embeddings were archived because the encoder has changed; it
+    # is empty if they were not. Several tasks may have the same message, which is reported once.
     for message in dict.fromkeys(filter(None, map(embedder.drift_message, tasks))):
         callbacks.on_notice(message)
     cells_to_yield = ((task, seed) for task, seed in earlier if task in tasks)
@@ -206,10 +219,10 @@ def score_tasks(
 def _score(
     embedder: TaskEmbedder, task: PlannedTask, embed: Embed, seed: int, *, is_first_seed: bool
 ) -> Result:
-    """Score a task with a seed; the result is not written yet.
+    """Score an encoder on a task with a seed, and return the Result; nothing is written.
 
     Args:
-        embedder: Provides the encoder, and the facts on its embeddings.
+        embedder: Provides the encoder, and what is recorded about its embeddings.
         task: The task.
         embed: Embeds the task's sentences.
         seed: The seed of the evaluator.
@@ -267,13 +280,17 @@ def _score(
 
 
 def _unknown_word_notes(encoder: NamedEncoder, task: PlannedTask) -> list[str]:
-    """Return a note on the sentences without known words; empty if there are none.
+    """Return a note on sentences of which an encoder of words knows no word.
 
     Args:
-        encoder: The encoder; one of other than words, or a variant of one, has no note.
+        encoder: The encoder. There is no note if it is not made of word embeddings.
         task: The task, with its data.
+
+    Returns:
+        A list with the note; empty if there is none.
     """
     word_encoder = encoder.encoder
+    # A variant shortens the embeddings of another encoder, its base, which has the words.
     if find_variant(word_encoder) is not None:
         word_encoder = find_base(word_encoder) or word_encoder
     if not isinstance(word_encoder, WordEncoder):
@@ -296,16 +313,15 @@ def _run_block(
     *,
     is_first_seed: bool,
 ) -> dict[str, Any]:
-    """Return the ``run`` block of a result: all that may differ between two equal runs.
+    """Return what a result file records about its run under the key ``run``: time, device, commit.
 
     Args:
         embedder: Provides the embeddings of the task.
         task: The task.
-        embed: The function with which the task was scored.
+        embed: The function that embeds sentences for the task; its first text is embedded already.
         seconds: The time that scoring took.
-        n_cut: The number of sentences that were cut; None if it is unknown.
-        is_first_seed: Only the first seed of a task counts the sentences that were embedded; the
-            others found them in the store.
+        n_cut: The number of sentences that were cut at the maximum length; None if unknown.
+        is_first_seed: Whether embedded sentences count; further seeds find them in the store.
     """
     encoder = embedder.named_encoder(task)
     texts = task.texts()
@@ -315,10 +331,10 @@ def _run_block(
     n_encoded = embedder.count_encoded(task) if is_first_seed else 0
     # All splits of a task have the same source.
     first_split = next(iter(task.splits))
-    source = task.task.loaded_split(first_split)
-    # The first text is embedded already.
+    loaded_split = task.task.loaded_split(first_split)
     dimensions = embed(texts[:1]).shape[1] if texts and not task.scores_pairs else None
-    embedding_type = EMBEDDING_TYPES[variant.embeddings if variant is not None else FLOAT_TYPE]
+    type_name = FLOAT_TYPE if variant is None else variant.embeddings
+    embedding_type = EMBEDDING_TYPES[type_name]
     run_block = {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 3),
@@ -327,8 +343,8 @@ def _run_block(
         "encoded": n_encoded,
         "from_store": len(set(texts)) - n_encoded,
         "ms_per_sentence": embedder.milliseconds_per_sentence(),
-        "source": source.source,
-        "data_revision": source.revision,
+        "source": loaded_split.source,
+        "data_revision": loaded_split.revision,
         "device": metadata.device_used,
         "dtype": metadata.dtype,
         "prompt": describe_prompt(encoder.encoder),
@@ -374,17 +390,21 @@ def select_sentences(tasks: Sequence[PlannedTask]) -> list[str]:
 def measure_encoder(
     embedder: TaskEmbedder, sentences: Sequence[str], callbacks: RunCallbacks
 ) -> EncoderMeasurement:
-    """Score an encoder on its embedder's tasks, and embed sentences with it.
+    """Score an encoder on tasks, and embed sentences with it, to compare it with another encoder.
 
     Args:
-        embedder: Provides the embeddings of the tasks, at least one; their data are read already.
-        sentences: The sentences to embed; they need not be of the tasks.
+        embedder: Has the encoder and the tasks, at least one, whose data are read already.
+        sentences: The n sentences to embed; they need not be of the tasks.
         callbacks: Called with the progress.
+
+    Returns:
+        The result of each task, the embeddings of the sentences (n, d), and the type of numbers
+        that they are stored as.
 
     Raises:
         StsbenchError: The encoder cannot be scored, or its embeddings are not valid.
     """
-    # Each task with evaluation seed 0; there are no earlier results.
+    # Each task with evaluation seed 0; None, because there are no earlier results.
     cells = {(task, 0): None for task in embedder.tasks}
     results = list(score_tasks(embedder, cells, callbacks=callbacks.with_raised_failures()))
     embeddings = _embed_sentences(embedder, sentences)
@@ -395,10 +415,10 @@ def measure_encoder(
 
 
 def _embed_sentences(embedder: TaskEmbedder, sentences: Sequence[str]) -> FloatArray:
-    """Return embeddings (n, d), of each sentence as for the first task that has it.
+    """Embed sentences, each as for the first task that has it, and return embeddings (n, d).
 
-    An encoder that is fitted on a task's texts embeds a sentence differently for each task.
-    Sentences of none of the tasks are embedded as for the first task.
+    The task matters, because an encoder may be fitted on each task's texts and then embeds the same
+    sentence differently. Sentences of none of the tasks are embedded as for the first task.
 
     Args:
         embedder: Provides the embeddings of the tasks.

@@ -96,23 +96,24 @@ class ProgressReporter:
             self.report(Report(self.job_id, worker, fraction=done / total if total else 0.0))
 
 
-_ENCODERS: dict[str, Encoder] = {}
+_LAST_ENCODER: dict[str, Encoder] = {}
 """The encoder that this process has embedded with last, by its identity."""
 
 
-def get_encoder(encoder: Encoder) -> Encoder:
-    """Return this process's last encoder if it has the same identity: its weights are loaded.
+def reuse_loaded_encoder(encoder: Encoder) -> Encoder:
+    """Return an equal encoder that this process has used last, or else the argument.
 
-    Otherwise the argument is returned, and replaces the last encoder. One without an identity is
-    returned and not remembered.
+    A worker gets an encoder anew with each job. The one that it has used last has its weights in
+    memory, so it is used again if both have the same identity (class, parameters and weights).
+    Otherwise the argument replaces it. An encoder without an identity is not remembered.
     """
     identity = encoder_identity(encoder)
     if identity is None:
         return encoder
-    if identity not in _ENCODERS:
-        _ENCODERS.clear()
-        _ENCODERS[identity] = encoder
-    return _ENCODERS[identity]
+    if identity not in _LAST_ENCODER:
+        _LAST_ENCODER.clear()
+        _LAST_ENCODER[identity] = encoder
+    return _LAST_ENCODER[identity]
 
 
 def compare_earlier_results(
@@ -122,28 +123,29 @@ def compare_earlier_results(
     earlier_results: Sequence[Result],
     *tasks: PlannedTask,
 ) -> JobResult:
-    """Check whether an encoder still embeds as for its stored embeddings and earlier results.
+    """Check whether an encoder still gives the embeddings that it has stored and was scored with.
 
-    If it does not, its stored embeddings are archived.
+    If it does not, its stored embeddings are archived. This is a job of a worker.
 
     Args:
-        report_progress: Not used; every job has it.
+        report_progress: Not used; every job has this argument.
         named_encoder: The encoder.
-        plan: The run, with the store of this machine.
-        earlier_results: The earlier results.
-        tasks: The tasks of these results, perhaps among others.
+        plan: The run, with the folder of stored embeddings on this machine.
+        earlier_results: The earlier results of the encoder.
+        tasks: The tasks of these results; there may be others among them.
 
     Returns:
-        The earlier results that are current, a message if embeddings were archived (otherwise
-        empty), and notices.
+        The earlier results that are still valid (``current_results``), a message if embeddings were
+        archived (``drift_message``, otherwise empty), and notices for the user.
     """
     notices = list[str]()
     callbacks = RunCallbacks(on_notice=notices.append)
     encoder = named_encoder.encoder
     is_its_own_base = base_encoder(encoder) is encoder
-    # A variant or post-processor is not taken from memory: what is loaded there is its base.
+    # An encoder that changes the embeddings of another one, its base, is not taken from memory:
+    # only bases are loaded there.
     if is_its_own_base:
-        named_encoder = replace(named_encoder, encoder=get_encoder(encoder))
+        named_encoder = replace(named_encoder, encoder=reuse_loaded_encoder(encoder))
     embedder = TaskEmbedder(named_encoder, tasks, plan, callbacks)
     task_by_name = {task.name: task for task in embedder.tasks}
     result_by_task_and_seed = {
@@ -166,17 +168,20 @@ def tokenize_share(
     texts: Sequence[str],
     share: BatchShare,
 ) -> JobResult:
-    """Tokenize a share of texts, for all workers that embed them; the result has only ``tokens``.
+    """Tokenize a share of texts, for all workers that embed them. This is a job of a worker.
 
     Args:
-        report_progress: Not used; every job has it.
+        report_progress: Not used; every job has this argument.
         named_encoder: The encoder.
         texts: All texts, sorted.
-        share: The share of this job.
+        share: Which of the texts this job tokenizes.
+
+    Returns:
+        A job result in which only ``tokens`` is set.
     """
     base = base_encoder(named_encoder.encoder)
     # The equal encoder whose weights an earlier job of this process has loaded, if there is one.
-    encoder = get_encoder(base)
+    encoder = reuse_loaded_encoder(base)
     if not isinstance(encoder, TokenEncoder):
         raise TypeError(f"{type(encoder).__name__} has no tokens")
     return JobResult(tokens=tokenize_texts(encoder, share.select_texts(texts)))
@@ -191,30 +196,33 @@ def embed_share(
     is_store_shared: bool,
     *tokenizing_results: JobResult,
 ) -> JobResult:
-    """Embed a share of the batches that are planned over all texts, and store the embeddings.
+    """Embed a share of texts, and store the embeddings. This is a job of a worker.
+
+    Every worker plans the same batches over all texts, and embeds its share of them, so that
+    embeddings do not depend on the number of workers.
 
     Args:
-        report_progress: Called with the number of embedded sentences.
+        report_progress: Called with the numbers of embedded sentences and of all.
         named_encoder: The encoder.
         texts: All texts, sorted.
-        share: The share of this job.
-        store: The folder that has a store for each encoder: the run's, or this machine's.
-        is_store_shared: All machines see the same store, so it was checked already. If they do not,
-            this machine checks its own, and returns its files.
+        share: Which of the batches this job embeds.
+        store: The folder with the stored embeddings of each encoder: the run's, or this machine's.
+        is_store_shared: Whether all machines see the same folder, so that it was checked already.
+            If they do not, this machine checks its own, and returns its files.
         tokenizing_results: The results of the jobs that have tokenized, in the order of their
             shares; without them this job tokenizes.
 
     Returns:
-        The keys of the embedded sentences, a message if the encoder computes other embeddings than
-        the archived ones (otherwise empty), notices, the device and the time; if the store is not
-        shared also its files.
+        The keys of the embedded sentences, a message if stored embeddings were archived because the
+        encoder has changed (otherwise empty), notices, the device and the time; the files of the
+        store if it is not shared.
     """
     started = time.perf_counter()
     notices: list[str] = []
     # The store holds the embeddings of the base, from which variants make theirs.
     base = base_encoder(named_encoder.encoder)
     # The equal encoder whose weights an earlier job of this process has loaded, if there is one.
-    encoder = get_encoder(base)
+    encoder = reuse_loaded_encoder(base)
     encoder_store = open_store(store, encoder, checked=is_store_shared)
     engine = Engine(encoder, encoder_store, on_progress=report_progress, on_notice=notices.append)
     tokens_of_shares = [
@@ -242,17 +250,20 @@ def score_tasks_of_job(
 ) -> JobResult:
     """Score an encoder on tasks, and embed their sentences first if no other job has done it.
 
+    This is a job of a worker.
+
     Args:
-        report_progress: Called with the number of embedded sentences.
+        report_progress: Called with the numbers of embedded sentences and of all.
         named_encoder: The encoder.
-        plan: The run, with the store of this machine.
-        seeds_by_task: The evaluation seeds to score of each task, in the order of ``tasks``.
+        plan: The run, with the folder of stored embeddings on this machine.
+        seeds_by_task: The evaluation seeds to score each task with, in the order of ``tasks``.
         embedding_result: The joined results of the jobs that have embedded; None if this job
             embeds.
         tasks: The tasks, whose data are read already.
 
     Returns:
-        The results, the cells that could not be scored, notices, and the device.
+        The results, the failures (tasks that could not be scored, with their errors), notices, and
+        the device.
 
     Raises:
         EncoderError: Embeddings that were stored are not in the store of this machine.
@@ -293,20 +304,22 @@ def score_tasks_of_job(
 def _record_embedded(
     embedder: TaskEmbedder, tasks: Sequence[PlannedTask], embedding_result: JobResult
 ) -> None:
-    """Check that all embeddings are stored, and let the embedder report those of other jobs.
+    """Check that other jobs have stored all embeddings, and count these as if embedded here.
 
-    Nothing is done if the jobs of an encoder do not embed together.
+    The embedder of this job then reports the sentences that other jobs have embedded as its own,
+    and also their message on archived embeddings.
 
     Args:
-        embedder: The embedder of this job; it then reports the sentences that other jobs have
-            embedded as its own, and their message on archived embeddings.
+        embedder: The embedder of this job, which is changed.
         tasks: The tasks that this job scores.
-        embedding_result: The keys of these sentences, and that message.
+        embedding_result: The joined result of the jobs that have embedded, with the keys of the
+            sentences and that message.
 
     Raises:
         EncoderError: Embeddings are missing.
     """
     shared_embedding = embedder.plan_shared_embedding(tasks)
+    # Sentences of this encoder cannot be embedded by several jobs: this job embeds them itself.
     if shared_embedding is None:
         return
     engine = shared_embedding.engine
@@ -356,13 +369,13 @@ class EncoderJobs:
         *arguments: object,
         **fields: Any,  # noqa: ANN401 - of a Job
     ) -> Job:
-        """Make a job, whose function gets the encoder as its first argument; it is not started.
+        """Make a job for a worker; it is not started.
 
         Args:
-            activity: What it does, as it is printed behind the encoder's name.
-            work: The function to call on a worker.
-            arguments: Its arguments after the encoder.
-            fields: Further fields of the job.
+            activity: What the job does, as it is printed behind the encoder's name.
+            work: The function to call on a worker, with the encoder as its first argument.
+            arguments: The further arguments of the function.
+            fields: Further fields of :class:`Job`.
         """
         return Job(
             encoder_jobs=self,
@@ -381,14 +394,15 @@ class EncoderJobs:
         *arguments: object,
         sentences_per_job: int = 0,
     ) -> list[Job]:
-        """Make jobs that divide the same texts among them, each with its own :class:`BatchShare`.
+        """Make jobs that divide the same texts among them; none is started.
 
         Args:
-            n_jobs: The number of jobs, and so of shares.
-            activity: What the jobs do, as it is printed, with a number behind it if there are more.
-            work: The function to call on
-            texts: The reference to all the texts.
-            arguments: The function's arguments after the encoder, the texts and the share.
+            n_jobs: The number of jobs.
+            activity: What the jobs do, as it is printed; ``2/3`` is added for the second of three.
+            work: The function to call on a worker, with the encoder, the texts and the job's share
+                (a :class:`BatchShare`) as its first arguments.
+            texts: The executor's reference to all the texts.
+            arguments: The further arguments of the function.
             sentences_per_job: The number of sentences that each job embeds.
         """
         jobs = []
@@ -482,16 +496,16 @@ def run_job(
     work: Callable[..., JobResult],
     *arguments: object,
 ) -> JobResult:
-    """Carry out a job on a worker, and return its result.
+    """Carry out a job in the process of a worker, and return its result.
 
     Args:
-        job_id: The job, as its reports name it.
-        report: Sends a report to the run.
+        job_id: The number of the job, which its reports contain.
+        report: Sends a report on the progress to the process that started the run.
         work: The function of the job; its first argument is a :class:`ProgressReporter`.
         arguments: Its arguments after the reporter.
     """
     report_progress = ProgressReporter(job_id, report)
-    # The first report tells the run when the job has started, and on which worker.
+    # Nothing is done yet: this report tells when the job has started, and on which worker.
     report_progress(0, 1)
     return work(report_progress, *arguments)
 

@@ -8,14 +8,15 @@ fall by the root of the sum of their squares, divided by k.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from stsbench.check.falls import FallSettings, FallTest, fall_test
-from stsbench.check.lock import CheckSide, LockedCell, group_seeds, verify_row
+from stsbench.check.lock import CheckSide, LockedCell, verify_row
+from stsbench.check.matching import match_cells, match_encoders
 from stsbench.check.verdicts import (
     TOLERANCES,
     CellPool,
@@ -27,38 +28,43 @@ from stsbench.check.verdicts import (
     Verdict,
     apply_strictness,
     apply_tolerance,
-    classify,
     describe_limits,
+    difference_class,
     report_unreadable,
 )
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, StsbenchError
+from stsbench.core.errors import StsbenchError
 from stsbench.core.grouping import group_by
-from stsbench.core.provenance import is_same_encoder
 from stsbench.results.signature import describe_mismatch
 from stsbench.significance.comparison import TestSettings
 from stsbench.significance.descriptions import describe_p
 from stsbench.significance.margins import margin_verdict
-from stsbench.significance.paired import holm
+from stsbench.significance.paired import correct_by_holm
 
 
 def compare_suite_means(
     cell_verdicts: Sequence[ToleranceVerdict], suites: Mapping[str, Suite]
 ) -> list[ToleranceVerdict]:
-    """Compare the means over suites by tolerance.
+    """Compare new with old mean scores over suites, which are lists of tasks.
 
-    There is one for each encoder, protocol and seed (of seeds that are pooled one for all), and
-    each suite with a mean, if all cells of the suite were compared.
+    A mean is compared for each suite, encoder, protocol (the way of scoring) and seed, if all tasks
+    of the suite were compared. If the scores of several training seeds were compared by their mean,
+    there is one comparison for all these seeds.
 
     Args:
-        cell_verdicts: The verdicts on cells; those on splits for development are in no mean.
-        suites: The suites by name.
+        cell_verdicts: The comparisons of single scores, one for each encoder, task, protocol and
+            seed. Those on development data are in no mean.
+        suites: Name -> suite: its ``tasks``, and ``average``, whether it has a mean.
+
+    Returns:
+        A verdict on each mean: whether it fell by more than is allowed.
     """
+    # Encoder, protocol and seeds -> task -> its comparison.
     verdicts_by_group: dict[tuple[object, ...], dict[str, ToleranceVerdict]] = {}
     for cell_verdict in cell_verdicts:
         verdict = cell_verdict.verdict
-        # A cell that was not compared, or is of a split for development, is in no mean.
+        # A verdict without pools of cells is on scores that could not be compared.
         if cell_verdict.pools and verdict.split in ("test", "all"):
             group = (verdict.encoder, verdict.protocol, verdict.train_seed, verdict.eval_seed)
             verdicts_by_group.setdefault(group, {}).setdefault(verdict.task, cell_verdict)
@@ -75,23 +81,24 @@ def compare_suite_means(
 def _compare_suite_mean(
     suite: Suite, verdict_by_task: Mapping[str, ToleranceVerdict]
 ) -> ToleranceVerdict | None:
-    """Compare the mean over a suite, by the seeds that have all of its tasks on their side.
+    """Compare the new with the old mean score over a suite, a list of tasks.
 
-    Cells move independently, so the mean of k may fall by the root of the sum of the squares of
-    their tolerances, over k.
+    The scores of tasks move independently. So the mean over k tasks may fall by the root of the sum
+    of their squared tolerances, divided by k.
 
     Args:
         suite: The suite.
-        verdict_by_task: The verdicts on the cells of one encoder, protocol and seed, by task.
+        verdict_by_task: Task -> comparison of one encoder's new and old scores on it.
 
     Returns:
-        The verdict; None if a cell of it was not compared, or if a side has no such seed.
+        The verdict on the mean. None if a task of the suite was not compared, or if no training
+        seed has scores on all tasks, on either side.
     """
     if not verdict_by_task.keys() >= set(suite.tasks):
         return None
     tolerance_verdicts = [verdict_by_task[task] for task in suite.tasks]
     verdicts = [tolerance_verdict.verdict for tolerance_verdict in tolerance_verdicts]
-    # One pool for each task, because its cells were compared.
+    # A pool holds the new and the old cells of a task, one score for each training seed.
     pools = [pool for tolerance_verdict in tolerance_verdicts for pool in tolerance_verdict.pools]
     new_by_task = _select_common_seeds([pool.new for pool in pools])
     old_by_task = _select_common_seeds([pool.old for pool in pools])
@@ -235,9 +242,15 @@ def check(
 
 
 def _select_encoders_of(new: CheckSide, old: CheckSide) -> CheckSide:
-    """Return the old side with the cells and unreadable files of the new side's encoders only.
+    """Return the old scores of those encoders that have new scores.
 
-    If the old side has none of these, all of it is returned.
+    Args:
+        new: The new scores (``cells``) and unreadable files (``problems``) of a check.
+        old: The old scores and unreadable files.
+
+    Returns:
+        The old side with the scores and files of the new side's encoders only. If it has none of
+        these, all of it is returned: the encoder may have been renamed.
     """
     new_encoders = list(dict.fromkeys(cell.encoder for cell in new.cells))
     selected = old.select_encoders(new_encoders)
@@ -260,23 +273,25 @@ def _verify_against_items(
     old: CheckSide,
     catalogue: Catalogue,
 ) -> ToleranceVerdict:
-    """Add to a verdict which of its scores are not verified, and why.
+    """Add to a verdict which of its scores could not be recomputed from their items, and why.
 
-    A Result is verified if it was compared with its items. A row of a lock is verified here, by the
-    data of a cell of the other side with which it is compared.
+    Items are the scored units: sentences or pairs. A Result, the file of one score, was compared
+    with its items before, when its side was read. A row of a lock, a file of accepted scores, is
+    compared here, with the data of a Result on the other side.
 
     Args:
-        cell_verdict: The verdict by tolerance.
-        pool: The cells that it is on.
-        new: The new side, which tells which of its Results were compared with their items.
+        cell_verdict: The verdict on the difference of the new and the old scores.
+        pool: These scores: ``new`` and ``old`` are lists of cells, one per training seed. A cell
+            has a ``result``; it is None for a row of a lock.
+        new: The new side of the check, which knows why a Result of it was not recomputed.
         old: The old side.
-        catalogue: The cards of tasks, which name their evaluators.
+        catalogue: The cards of tasks, which name the code that computes their scores.
 
     Returns:
-        The verdict; ``unreadable`` if it compares a row of a lock that the other side's data
-        contradict.
+        The verdict with the reasons in ``not_verified``, which is empty if there are none. If the
+        data contradict a row of a lock, its outcome is ``unreadable``.
     """
-    # A verdict without pools is on cells that do not compare.
+    # A verdict without pools is on cells that cannot be compared.
     was_compared = bool(cell_verdict.pools)
     reasons: list[str] = []
     problems: list[str] = []
@@ -294,7 +309,7 @@ def _verify_against_items(
                     reasons.append(f"{side_name}: {reason}")
             elif was_compared:
                 verified_row = verify_row(cell, counterpart, catalogue)
-                reasons += [f"{side_name}: {reason}" for reason in verified_row.unknown]
+                reasons += [f"{side_name}: {reason}" for reason in verified_row.unverified_reasons]
                 problems += [f"{side_name} results: {problem}" for problem in verified_row.problems]
     # Cells of one pool often have the same reason, which is named once.
     verdict = replace(cell_verdict.verdict, not_verified="; ".join(dict.fromkeys(reasons)))
@@ -307,24 +322,27 @@ def _verify_against_items(
 def _judge_by_test(
     tolerance_verdicts: Sequence[ToleranceVerdict], settings: FallSettings
 ) -> list[Verdict]:
-    """Return the final verdicts by the rule ``statistical``: falls beyond the tolerance are tested.
+    """Test each score that fell by more than its tolerance: is the fall more than chance?
 
-    A fall of one and the same encoder is not tested, and stays a regression. p-values are corrected
-    over all scores that were compared, untested ones with a p-value of 1.
+    A fall that may be chance is no regression. Many tests find some falls by chance alone, so the
+    p-values are corrected by Holm's method over all scores that were compared, also those that did
+    not fall, which count with a p-value of 1.
+
+    Scores of the same encoder on both sides are not tested, and keep their verdict.
 
     Args:
-        tolerance_verdicts: The verdicts by tolerance, on all cells and all means.
+        tolerance_verdicts: The verdicts by tolerance, on all scores and all means over suites.
         settings: The settings of the tests, among them the level of significance.
 
     Returns:
-        The verdicts in the same order; those on scores of the same encoder are unchanged.
+        The final verdicts in the same order.
     """
-    verdicts = [judged.verdict for judged in tolerance_verdicts]
-    # Verdicts without pools are on cells that do not compare.
-    compared_indices = [index for index, judged in enumerate(tolerance_verdicts) if judged.pools]
+    verdicts = [tolerance_verdict.verdict for tolerance_verdict in tolerance_verdicts]
+    # Verdicts without pools are on scores that cannot be compared.
+    compared_indices = [index for index, verdict in enumerate(tolerance_verdicts) if verdict.pools]
     # A test asks whether a fall may be due to the choice of the items, or of the training seeds.
     # The same encoder embeds the same items on both sides, so its scores differ for another
-    # reason, which no test measures.
+    # reason, such as another machine, which no test measures.
     tests = {
         index: fall_test(tolerance_verdicts[index].pools, settings)
         for index in compared_indices
@@ -335,7 +353,7 @@ def _judge_by_test(
     for index in compared_indices:
         is_tested_fall = index in tests and verdicts[index].outcome == "regression"
         p_values.append(tests[index].p if is_tested_fall else 1.0)
-    corrected_by_index = dict(zip(compared_indices, holm(p_values), strict=True))
+    corrected_by_index = dict(zip(compared_indices, correct_by_holm(p_values), strict=True))
     n_tests = len(compared_indices)
     for index, test in tests.items():
         p = corrected_by_index[index]
@@ -346,28 +364,31 @@ def _judge_by_test(
 def _add_test(
     verdict: Verdict, test: FallTest, settings: TestSettings, p: float, n_tests: int
 ) -> Verdict:
-    """Return the verdict on a score after its test.
+    """Return the verdict on a score after a test of whether it fell by more than chance.
 
-    If the test has an estimate of the difference, the verdict gets its name, its error, the
-    smallest fall that it can find, and, if a margin is set, how the difference compares with it.
-    The outcome changes only if it was a regression. The reason gets what the test can find and
-    whether it covers the chance of training.
+    Fields of the verdict are changed in this order:
+
+    * If the test has an estimate of the difference: its name, its standard error and degrees of
+      freedom, and the smallest fall that it can find.
+    * If a margin is set as well: how the difference compares with it.
+    * If the outcome was ``regression``, a fall beyond the tolerance: the outcome by the test.
+    * The reason: what the test can find, and whether it counts that two trainings differ by chance.
 
     Args:
         verdict: The verdict by tolerance.
-        test: The test of the score; only falls beyond the tolerance are judged by it.
-        settings: The settings of tests: the level of one check, and ``margin``, the largest
-            difference that does not matter, None if none is set.
+        test: The test of the score.
+        settings: The settings of tests: the level of significance of one check, and ``margin``, the
+            largest difference that does not matter, None if none is set.
         p: The p-value of the test, corrected for the number of tests.
-        n_tests: The number of scores that the correction is over.
+        n_tests: The number of tests that the correction is over.
     """
     if test.estimate is not None:
         verdict = replace(
             verdict,
             test=test.method,
-            error=_finite(test.estimate.error),
-            df=_finite(test.estimate.df),
-            # The first and smallest level of Holm's correction.
+            error=_none_if_infinite(test.estimate.error),
+            df=_none_if_infinite(test.estimate.df),
+            # Holm's correction of n p-values compares the smallest of them with the level over n.
             smallest_fall=test.smallest_fall(settings.level / n_tests),
         )
         if settings.margin is not None:
@@ -375,7 +396,7 @@ def _add_test(
             verdict = replace(verdict, margin_verdict=by_margin)
     if verdict.outcome == "regression":
         verdict = _judge_fall(verdict, test, p, settings.level)
-    # After the judgement: a fall that stays a regression has a note on how to confirm it.
+    # Last, because only a fall that is still a regression gets a note on how to confirm it.
     notes = describe_limits(verdict, settings.margin)
     if not test.covers_training:
         notes.append("training noise is not covered")
@@ -383,19 +404,27 @@ def _add_test(
     return replace(verdict, reason=reason, covers_training=test.covers_training)
 
 
-def _finite(value: float) -> float | None:
+def _none_if_infinite(value: float) -> float | None:
     """Return a number if it is finite; None for infinity and NaN, which JSON cannot hold."""
     return value if math.isfinite(value) else None
 
 
 def _judge_fall(verdict: Verdict, test: FallTest, p: float, level: float) -> Verdict:
-    """Return the verdict on a fall after its test.
+    """Return the verdict on a score that fell by more than its tolerance, after the test of it.
+
+    The outcome is one of these:
+
+    * ``not comparable`` if the fall is not significant and the test is a weak one, for want of data
+      for a better test (``test.problem``);
+    * ``lower`` if the fall may be chance, or is smaller than the margin;
+    * ``regression`` otherwise.
 
     Args:
-        verdict: The verdict by tolerance, a regression, with the judgement by the margin.
-        test: The result of the test.
-        p: Its p-value, corrected for the number of scores.
-        level: The p-value from which on a fall is not significant.
+        verdict: The verdict by tolerance. Its ``margin_verdict`` says how the fall compares with
+            the largest difference that does not matter; None if no such margin is set.
+        test: The test.
+        p: Its p-value, corrected for the number of scores that were compared.
+        level: The level of significance: a fall is significant if ``p`` is below it.
     """
     is_significant = p < level
     if test.problem and not is_significant:
@@ -421,139 +450,14 @@ RULES: Mapping[Rule, Callable[[Sequence[ToleranceVerdict], FallSettings], list[V
 """Each rule makes verdicts of those by tolerance; called once, for all cells and all means."""
 
 
-def match_encoders(new: CheckSide, old: CheckSide) -> dict[str, str]:
-    """Return the old name of each encoder of the new side that the old side has too.
-
-    If each side has a single encoder, its names may differ, unless an unreadable file may be of
-    the same name.
-
-    Args:
-        new: The new side.
-        old: The old side.
-
-    Returns:
-        The old names by new name; empty if there are none and a file is unreadable.
-
-    Raises:
-        DataError: A side has no cells, or no encoder is on both sides, and all files are valid.
-    """
-    new_names = list(dict.fromkeys(cell.encoder for cell in new.cells))
-    old_names = list(dict.fromkeys(cell.encoder for cell in old.cells))
-    common_names = {name: name for name in new_names if name in old_names}
-    if common_names or new.problems or old.problems:
-        return common_names
-    if not new_names or not old_names:
-        empty_side = "old" if new_names else "new"
-        raise DataError(f"the {empty_side} side of the check holds no results")
-    if len(new_names) == len(old_names) == 1:
-        return {new_names[0]: old_names[0]}
-    raise DataError(
-        f"no encoder is in both: new {', '.join(new_names[:3])}; old {', '.join(old_names[:3])}",
-        hint="choose one of each with `encoder` and `against_encoder`",
-    )
-
-
-def match_cells(
-    new: Sequence[LockedCell],
-    old: Sequence[LockedCell],
-    old_name_by_encoder: Mapping[str, str],
-    *,
-    pools_seeds: bool,
-) -> Iterator[CellPool]:
-    """Yield the cells of the new side's encoders with the old cells to compare them with.
-
-    Cells of one task that were scored alike are matched first. The others on both sides were
-    scored differently, and are matched so that their difference is reported.
-
-    Args:
-        new: The new cells.
-        old: The old cells.
-        old_name_by_encoder: The encoders' names on the old side by those on the new one.
-        pools_seeds: Whether cells of changed encoders that differ in nothing but the training seed
-            are compared by their means.
-    """
-    for encoder in dict.fromkeys(cell.encoder for cell in new):
-        new_cells = [cell for cell in new if cell.encoder == encoder]
-        old_cells = [cell for cell in old if cell.encoder == old_name_by_encoder.get(encoder)]
-        for task in dict.fromkeys(cell.task for cell in (*new_cells, *old_cells)):
-            yield from _match_cells_of_task(
-                [cell for cell in new_cells if cell.task == task],
-                [cell for cell in old_cells if cell.task == task],
-                pools_seeds=pools_seeds,
-            )
-
-
-def _match_cells_of_task(
-    new_cells: Sequence[LockedCell], old_cells: Sequence[LockedCell], *, pools_seeds: bool
-) -> Iterator[CellPool]:
-    """Yield a new and an old cell at a time, or pools of training seeds.
-
-    Cells of the same split, protocol and seeds come first, then pools of trained encoders that the
-    old side does not have, then cells of the same split and protocol, then any.
-
-    Args:
-        new_cells: The new cells of one encoder on one task.
-        old_cells: The old ones.
-        pools_seeds: Whether changed encoders are compared by the means of their training seeds.
-    """
-    unmatched_new = {cell.conditions: cell for cell in new_cells}
-    unmatched_old = {cell.conditions: cell for cell in old_cells}
-    for conditions in [key for key in unmatched_new if key in unmatched_old]:
-        new_cell = unmatched_new[conditions]
-        old_cell = unmatched_old[conditions]
-        if not (pools_seeds and _was_trained_again(new_cell, old_cell)):
-            del unmatched_new[conditions], unmatched_old[conditions]
-            yield CellPool([new_cell], [old_cell])
-    if pools_seeds:
-        # Against all old seeds, also those whose checkpoint is unchanged on the new side.
-        for pool in _pool_seeds(unmatched_new.values(), old_cells):
-            for cell in pool.new:
-                del unmatched_new[cell.conditions]
-            for cell in pool.old:
-                unmatched_old.pop(cell.conditions, None)
-            yield pool
-    for (split, protocol, *_), new_cell in unmatched_new.items():
-        # An old cell of the same split and protocol, which differs in seeds only, else any.
-        candidates = [key for key in unmatched_old if key[:2] == (split, protocol)]
-        candidates += unmatched_old
-        counterparts = [unmatched_old.pop(key) for key in candidates[:1]]
-        yield CellPool([new_cell], counterparts)
-    for old_cell in unmatched_old.values():
-        yield CellPool([], [old_cell])
-
-
-def _was_trained_again(new: LockedCell, old: LockedCell) -> bool:
-    """Return whether two cells of one training seed are of different encoders."""
-    return new.train_seed is not None and not is_same_encoder(new.fingerprint, old.fingerprint)
-
-
-def _pool_seeds(new: Iterable[LockedCell], old: Iterable[LockedCell]) -> list[CellPool]:
-    """Return pools of cells that differ in the training seed alone and are on both sides.
-
-    Args:
-        new: The new cells of one encoder on one task; those without a training seed are ignored.
-        old: The old ones.
-    """
-    # The encoder, which a group's key begins with, may have another name on the old side.
-    old_by_conditions = {
-        tuple(conditions): cells for (_, *conditions), cells in group_seeds(old).items()
-    }
-    pools = []
-    for (_, *new_conditions), new_cells in group_seeds(new).items():
-        conditions = tuple(new_conditions)
-        if conditions in old_by_conditions:
-            pools.append(CellPool(new_cells, old_by_conditions[conditions], is_by_seed=True))
-    return pools
-
-
 def _report_missing_encoders(
     old: CheckSide, old_name_by_encoder: Mapping[str, str]
 ) -> Iterator[Verdict]:
-    """Yield a verdict on each encoder that only the old side has.
+    """Yield a verdict, with the outcome ``missing``, on each encoder that only has old scores.
 
     Args:
-        old: The old side.
-        old_name_by_encoder: The old names of the encoders that both sides have, by new name.
+        old: The old side of the check; ``cells`` are its scores.
+        old_name_by_encoder: New name -> old name, of the encoders that both sides have.
     """
     missing_cells = (cell for cell in old.cells if cell.encoder not in old_name_by_encoder.values())
     cells_by_encoder = group_by(missing_cells, lambda cell: cell.encoder)
@@ -562,7 +466,7 @@ def _report_missing_encoders(
         "or allow missing cells"
     )
     for cells in cells_by_encoder.values():
-        # One line for an encoder of several cells, with the fields of the first.
+        # One verdict stands for all scores of the encoder, with the fields of the first.
         fields = {}
         if len(cells) > 1:
             fields = {"task": f"all {len(cells)} cells", "protocol": ""}
@@ -570,41 +474,53 @@ def _report_missing_encoders(
 
 
 def _compare_cells(pool: CellPool, tolerances: Mapping[str, Tolerance]) -> ToleranceVerdict:
-    """Compare the mean scores of a pool by tolerance, if both sides have cells that compare.
+    """Compare new with old scores on one task: did the mean score fall by more than is allowed?
 
     Args:
-        pool: The cells, of the same task.
-        tolerances: By class of difference; the widest class between a new and an old cell counts.
+        pool: ``new`` and ``old`` are the cells, scores of one encoder on the task; a list may be
+            empty. With ``is_by_seed``, each list has one cell for each training seed.
+        tolerances: Class of difference, such as "same encoder on another machine" -> the fall that
+            is allowed. Of the classes of all pairs of a new and an old cell, the one that allows
+            most counts.
+
+    Returns:
+        The verdict, and the pool if its scores were compared. Otherwise the outcome is ``new`` or
+        ``missing``, if a side has no cell, or ``not comparable``.
     """
-    first = (*pool.new, *pool.old)[0]
+    first, *_ = (*pool.new, *pool.old)
     fields: dict[str, Any] = {
         "train_seed": first.train_seed,
         "new": mean_score(pool.new) if pool.new else None,
         "old": mean_score(pool.old) if pool.old else None,
     }
+    if pool.is_by_seed:
+        fields |= {"new_seeds": len(pool.new), "old_seeds": len(pool.old)}
+        if len({cell.train_seed for cell in (*pool.new, *pool.old)}) > 1:
+            fields["train_seed"] = None
     if not pool.old:
         reason = "the old results have no such cell"
         return ToleranceVerdict(Verdict.of_cell(first, "new", reason, **fields), pools=[])
     if not pool.new:
         reason = "the new results have no such cell"
         return ToleranceVerdict(Verdict.of_cell(first, "missing", reason, **fields), pools=[])
-    if pool.is_by_seed:
-        fields |= {"new_seeds": len(pool.new), "old_seeds": len(pool.old)}
-        if len({cell.train_seed for cell in (*pool.new, *pool.old)}) > 1:
-            fields["train_seed"] = None
     mismatch = _describe_pool_mismatch(pool)
     verdict = Verdict.of_cell(first, "not comparable", mismatch, **fields)
     if mismatch:
         return ToleranceVerdict(verdict, pools=[])
     tolerance = max(
-        (tolerances[classify(new, old)] for new in pool.new for old in pool.old),
+        (tolerances[difference_class(new, old)] for new in pool.new for old in pool.old),
         key=lambda tolerance: tolerance.allowed(first.n),
     )
     return ToleranceVerdict(apply_tolerance(verdict, tolerance, first.n), [pool])
 
 
 def _describe_pool_mismatch(pool: CellPool) -> str:
-    """Describe why the new and old cells of a pool do not compare; empty if they do."""
+    """Describe why new and old scores on one task cannot be compared; empty if they can.
+
+    Args:
+        pool: ``new`` and ``old`` are the cells, scores with their protocol, data and seeds. Seeds
+            may differ if ``is_by_seed``: then each cell is of another training seed.
+    """
     first_old = pool.old[0]
     mismatches = [describe_mismatch(cell, first_old) for cell in (*pool.new, *pool.old)]
     if not pool.is_by_seed:

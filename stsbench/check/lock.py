@@ -26,7 +26,7 @@ from stsbench.core.grouping import group_by
 from stsbench.core.toml import StrictRecord
 from stsbench.core.wording import as_one_line, shorten
 from stsbench.evaluators.base import Evaluator
-from stsbench.evaluators.belief import VerifiedFile, believe, format_range, score_range
+from stsbench.evaluators.belief import VerifiedFile, allowed_score_range, believe, format_range
 from stsbench.numbers.statistics import Float64Array, weigh_subsets
 from stsbench.results.folder import (
     Problem,
@@ -78,17 +78,25 @@ class PackedColumn(
     text: str
 
 
-def pack(
+def pack_tested_column(
     columns: Mapping[str, npt.NDArray[Any]], protocol: Mapping[str, Any]
 ) -> PackedColumn | None:
-    """Pack the column that a paired test compares; None if no paired test is known.
+    """Pack the values per item that a test of two scores needs into a short text for a lock file.
 
-    Values are packed as ``ranks`` if the test depends on nothing else, as ``right`` if they are
-    true or false, and else as ``levels``, in 65,536 equal steps from the lowest to the highest.
+    There are three kinds of values:
+
+    * ``ranks``, from 0, if the score depends on nothing but the order of the values;
+    * ``right``, 1 or 0, if the values are true or false;
+    * otherwise ``levels``: each value is rounded to one of 65,536 equal steps from the lowest to
+      the highest.
 
     Args:
-        columns: The per-item columns of a result, (n,) each.
-        protocol: Its protocol, which decides the test.
+        columns: The columns of a result, (n,) each: one value for each of n items.
+        protocol: Field -> value of its protocol, the way of scoring, which decides the test.
+
+    Returns:
+        The column that the test compares; None if no test that compares items in pairs is known
+        for this protocol.
     """
     from stsbench.significance.items import find_tested_column
 
@@ -99,6 +107,7 @@ def pack(
     low, high = 0.0, 1.0
     kind: PackedKind
     if tested.metric is not None and tested.metric.depends_on_ranks_only:
+        # The rank of each value among the distinct values.
         _, codes = np.unique(values, return_inverse=True)
         kind = "ranks"
         n_bits = max(1, int(codes.max()).bit_length())
@@ -109,8 +118,8 @@ def pack(
     else:
         low, high = float(values.min()), float(values.max())
         # All values may be equal: then each is the lowest level.
-        shares = (values.astype(np.float64) - low) / ((high - low) or 1.0)
-        codes = np.rint(shares * MAX_LEVEL)
+        fractions = (values.astype(np.float64) - low) / ((high - low) or 1.0)
+        codes = np.rint(fractions * MAX_LEVEL)
         kind = "levels"
         n_bits = LEVEL_BITS
     # The 32 bits of each code, (n, 32), the highest first, of which the last n_bits are kept.
@@ -121,12 +130,17 @@ def pack(
     return PackedColumn(column=tested.name, kind=kind, bits=n_bits, low=low, high=high, text=text)
 
 
-def unpack(packed: PackedColumn, n: int) -> Float64Array | npt.NDArray[np.bool_]:
-    """Return a packed column, (n,): ranks, levels as values, or whether items are right.
+def unpack_column(packed: PackedColumn, n: int) -> Float64Array | npt.NDArray[np.bool_]:
+    """Return the values per item that a row of a lock file holds packed in a text.
 
     Args:
-        packed: The column, whose codes have ``packed.bits`` bits each.
+        packed: The packed column. Its ``text`` holds a whole number, the code, for each item in
+            ``packed.bits`` bits, in base64. Its ``kind`` says what the codes stand for.
         n: The number of items.
+
+    Returns:
+        One value per item, (n,): truth values for the kind ``right``, ranks from 0 for ``ranks``,
+        and for ``levels`` numbers from ``packed.low`` to ``packed.high``.
     """
     content = np.frombuffer(base64.b64decode(packed.text), dtype=np.uint8)
     bits = np.unpackbits(content, count=n * packed.bits)
@@ -138,8 +152,8 @@ def unpack(packed: PackedColumn, n: int) -> Float64Array | npt.NDArray[np.bool_]
         return codes.astype(np.bool_)
     if packed.kind == "ranks":
         return codes.astype(np.float64)
-    shares = codes.astype(np.float64) / MAX_LEVEL
-    return np.asarray(packed.low + shares * (packed.high - packed.low))
+    fractions = codes.astype(np.float64) / MAX_LEVEL
+    return np.asarray(packed.low + fractions * (packed.high - packed.low))
 
 
 LOCK_VERSION = 3
@@ -228,7 +242,11 @@ class CheckSide(NamedTuple):
         return list(names)
 
     def select_encoders(self, encoders: Sequence[str]) -> CheckSide:
-        """Return the side with the cells and problems of these encoders.
+        """Return this side of a check with the scores and unreadable files of these encoders only.
+
+        ``self.cells`` are the scores, and ``self.problems`` the files that cannot be read, each
+        with its path. A problem is an encoder's if its file, or the folder of the file, has the
+        name that the encoder's folder has.
 
         Args:
             encoders: The names of encoders; if there are none, the side is returned as it is.
@@ -237,7 +255,6 @@ class CheckSide(NamedTuple):
             return self
         cells = [cell for cell in self.cells if cell.encoder in encoders]
         folder_names = {safe_file_name(name, MAX_ENCODER_BYTES) for name in encoders}
-        # A problem is of a file in an encoder's folder, or of the folder.
         problems = [
             problem
             for problem in self.problems
@@ -254,16 +271,23 @@ class CheckSide(NamedTuple):
     def verify_items(
         self, catalogue: Catalogue, progress: Callable[[int, int], object] | None = None
     ) -> CheckSide:
-        """Return the side without the results that their items contradict, which become problems.
+        """Recompute the scores of this side from their values per item, and drop the wrong ones.
 
-        Results whose items are not available stay, and are ``unverified``. Rows of a lock stay.
+        ``self.cells`` are the scores. A cell with a ``result``, the file of the score, is dropped
+        if its items contradict it, and its file becomes a problem. If its items are not available
+        it stays, and is listed in ``unverified``. A cell without a result is a row of a lock file,
+        and stays.
 
         Args:
-            catalogue: Names the evaluator of each task.
-            progress: Called with the number of results that are checked, and of all.
+            catalogue: The cards of tasks, which name the code that computes their scores.
+            progress: Called with the number of results that are checked so far, and of all.
+
+        Returns:
+            A new side.
         """
+        # The results that their items confirm, or that have no items.
         believed = believe(self.results(), catalogue, progress)
-        # By id(), because results cannot be in a set.
+        # By id(), because results have no hash and cannot be in a set.
         believed_ids = set(map(id, believed.results))
         cells = [
             cell for cell in self.cells if cell.result is None or id(cell.result) in believed_ids
@@ -284,28 +308,31 @@ class CheckSide(NamedTuple):
 
 
 def verify_row(row: LockedCell, counterpart: Result | None, catalogue: Catalogue) -> VerifiedFile:
-    """Compare the score of a row with what its packed values make with the other side's data.
+    """Recompute the score of a row of a lock file, and compare it with the score in the row.
 
-    Values may be packed as levels, equal steps from the lowest to the highest. A level stands for
-    all values up to half a step away, so these make a range of scores, in which the row's must lie.
+    The row holds a value per item, in ``row.paired``, but no gold scores: these come from a Result
+    on the other side of the check. Values may be rounded to levels, so the recomputed score is a
+    range, in which the row's score must lie.
 
     Args:
-        row: A row of a lock file; its field ``paired`` has the packed value of each item.
-        counterpart: The other side's Result of the same cell, whose data are the same; None if the
+        row: The row: one accepted score.
+        counterpart: The other side's Result, the file of a score on the same data; None if the
             other side is a lock file too.
-        catalogue: Names the evaluator of the task.
+        catalogue: The cards of tasks, which name the code that computes their scores (evaluators).
 
     Returns:
-        The problems of the row, and why it could not be verified.
+        An object whose ``problems`` say what is wrong with the row, and whose
+        ``unverified_reasons`` say why it could not be recomputed; both are empty if the score is
+        confirmed.
     """
-    # A row has no file of its own; only the problems and reasons that are noted here are used.
+    # A row has no file of its own: of the object only these two lists are used.
     file = VerifiedFile(path=Path())
     file.check_interval(row.score, row.interval)
     if row.paired is None:
-        file.unknown.append("the lock holds no per-item values of it")
+        file.unverified_reasons.append("the lock holds no per-item values of it")
         return file
     if counterpart is None or not has_columns(counterpart):
-        file.unknown.append(
+        file.unverified_reasons.append(
             "a lock holds no data, and the per-item columns of the other side are not here"
         )
         return file
@@ -313,7 +340,7 @@ def verify_row(row: LockedCell, counterpart: Result | None, catalogue: Catalogue
     if evaluator is None:
         return file
     try:
-        low, high = _range_of_row(row.paired, row.n, counterpart, evaluator)
+        low, high = _score_range_of_row(row.paired, row.n, counterpart, evaluator)
     except (StsbenchError, KeyError, TypeError, ValueError) as error:
         file.problems.append(
             f"the locked values make no score with these data: {as_one_line(error)}"
@@ -325,29 +352,35 @@ def verify_row(row: LockedCell, counterpart: Result | None, catalogue: Catalogue
     return file
 
 
-def _range_of_row(
+def _score_range_of_row(
     column: PackedColumn, n: int, counterpart: Result, evaluator: Evaluator
 ) -> tuple[float, float]:
-    """Return the least and the greatest score that a packed column makes with a Result's data.
+    """Return the range in which the score of a row of a lock file must lie, from its values.
 
-    They differ by rounding, and by the values that a level stands for.
+    The score is computed from the row's values per item and the gold scores of a Result. It is a
+    range because the values may have been rounded when they were packed.
 
     Args:
-        column: The packed column of a row of a lock.
+        column: The row's packed values. ``column.column`` is their name, and ``column.low`` and
+            ``column.high`` are the lowest and the highest value.
         n: The number of items.
-        counterpart: The other side's Result; gold scores are taken from its columns.
+        counterpart: The Result on the other side of the check, whose columns hold the gold scores.
         evaluator: Computes scores from columns.
+
+    Returns:
+        The lowest and the highest score.
     """
-    values = unpack(column, n)
+    values = unpack_column(column, n)
     columns = read_item_columns(counterpart)
     if column.column == "recall":
-        # The score is the mean over images, whose ranks a row does not hold.
+        # The score of image retrieval is the mean of this column over the images. The evaluator
+        # would need the ranks of all images, which a row does not hold.
         low = high = float(np.mean(values))
         # A level stands for values up to half a level away, and so does their mean.
         error = (column.high - column.low) / MAX_LEVEL / 2 + BOUND_TOLERANCE
     else:
         scores = evaluator.recompute({**columns, column.column: values})
-        low, high = score_range(evaluator, scores, counterpart.split)
+        low, high = allowed_score_range(evaluator, scores, counterpart.split)
         error = _level_error(
             column,
             values=np.asarray(values, dtype=np.float64),
@@ -363,23 +396,25 @@ def _level_error(
     columns: Mapping[str, npt.NDArray[Any]],
     protocol: Mapping[str, Any],
 ) -> float:
-    """Return how far the correlation of levels may lie from that of the values that they stand for.
+    """Return how much a correlation may have changed because its values were rounded to levels.
 
-    A correlation is the cosine of an angle between two vectors, values and gold scores, each less
-    its mean. A level stands for values up to half a level d away, so the vector of m values moves
-    by sqrt(m) d at most. With its length l, its angle moves by arcsin(sqrt(m) d / l) at most, and a
-    cosine moves by no more than its angle. A mean over subsets moves by no more than the
-    correlation that moves most.
+    A correlation is the cosine of the angle between two vectors, values and gold scores, each less
+    its mean. Rounding moves each value by half a step ``d`` at most, and so a vector of ``m``
+    values by sqrt(m) d. If its length is ``length``, its angle moves by arcsin(sqrt(m) d / length)
+    at most, and a cosine moves by no more than its angle. A mean over subsets of the items moves by
+    no more than the correlation that moves most.
 
     Args:
-        column: The packed column; the error of ranks and bits is 0.
+        column: The packed column, with its lowest and highest value; the error of other kinds than
+            ``levels`` is 0, as they are not rounded.
         values: Its values, (n,).
-        columns: The per-item columns of the other side, which name the subsets.
-        protocol: The protocol of the score.
+        columns: Further columns, (n,) each; ``subset`` names the subset of each item.
+        protocol: Field -> value of the protocol; ``aggregation`` says how subsets are combined.
     """
     if column.kind != "levels":
         return 0.0
     d = (column.high - column.low) / MAX_LEVEL / 2
+    # An array of the indices of each subset's items.
     subsets = list(map(str, columns["subset"])) if "subset" in columns else [""] * len(values)
     subset_positions, _ = weigh_subsets(subsets, str(protocol.get("aggregation", "all")))
     largest_sine = 0.0
@@ -393,16 +428,20 @@ def _level_error(
 
 
 def lock_cell(result: Result, paired: PackedColumn | None = None) -> LockedCell:
-    """Return the row of one Result.
+    """Return the row of a lock file for one Result, the file of a score.
+
+    A lock file holds accepted scores, with which later scores are compared.
 
     Args:
         result: The Result.
-        paired: The column that a paired test needs; None if it is not available.
+        paired: Its packed values per item, which a test of two scores needs; None if they are not
+            available.
     """
-    # A row's digest is over other fields than a Result's.
+    # All fields that a row and a Result have in common, but not the digest: that of a row is the
+    # hash of other fields.
     common_fields = set(LockedCell.__struct_fields__) & set(Result.__struct_fields__) - {"digest"}
     fields: dict[str, Any] = {name: getattr(result, name) for name in common_fields}
-    # Results of earlier versions lack some of these.
+    # Results of earlier versions lack some keys of this dict.
     run = {"device": None, "dtype": None, "versions": {}, **result.run}
     fields |= {name: run[name] for name in ("device", "dtype", "versions")}
     return LockedCell(**fields, paired=paired, result=result)
@@ -411,17 +450,21 @@ def lock_cell(result: Result, paired: PackedColumn | None = None) -> LockedCell:
 def lock_cells(
     results: Iterable[Result], earlier_cells: Iterable[LockedCell] = ()
 ) -> list[LockedCell]:
-    """Return the rows of Results, each with the column that a paired test needs.
+    """Return the rows of a lock file for Results, the files of scores.
+
+    Each row gets the values per item that a test of two scores needs, packed into a text. They are
+    made from the columns beside the Result. These may be missing, because they hold gold scores and
+    are not under version control: then the values are taken from the row of an earlier lock file
+    with the same encoder, task and hash of the items, if there is one.
 
     Args:
         results: The Results.
-        earlier_cells: The rows of an earlier lock. If per-item columns are missing (they hold gold
-            scores, and are not under version control), a row takes the column of the earlier row of
-            the same items.
+        earlier_cells: The rows of the earlier lock file.
 
     Raises:
-        DataError: The per-item columns are broken.
+        DataError: The columns beside a Result are broken.
     """
+    # Encoder, task and hash of the items -> packed values.
     paired_by_key = {
         (cell.encoder, cell.task, cell.items): cell.paired
         for cell in earlier_cells
@@ -431,23 +474,25 @@ def lock_cells(
     for result in results:
         paired = None
         if has_columns(result):
-            paired = pack(read_item_columns(result), result.protocol)
+            paired = pack_tested_column(read_item_columns(result), result.protocol)
         key = (result.encoder, result.task, result.items)
         cells.append(lock_cell(result, paired=paired or paired_by_key.get(key)))
     return cells
 
 
 def group_seeds(cells: Iterable[LockedCell]) -> dict[tuple[object, ...], list[LockedCell]]:
-    """Group cells that differ in nothing but the training seed, in the order of seeds.
+    """Group scores that differ in nothing but the training seed.
 
     Args:
-        cells: Rows of any encoders and tasks; those without a training seed are omitted.
+        cells: Scores of any encoders and tasks; those without a training seed are omitted.
 
     Returns:
-        The cells of each group, by encoder, task, split, protocol and evaluation seed.
+        (encoder, task, split, protocol, evaluation seed) -> the cells, in the order of their
+        training seeds.
     """
 
     def group_key(cell: LockedCell) -> tuple[object, ...]:
+        # The third of the conditions is the training seed.
         split, protocol, _, eval_seed = cell.conditions
         return (cell.encoder, cell.task, split, protocol, eval_seed)
 
@@ -464,11 +509,12 @@ def to_lock(cells: Iterable[LockedCell]) -> bytes:
 
 
 def read_lock(path: Path) -> list[LockedCell]:
-    """Read a lock file.
+    """Read a lock file, a JSON file of accepted scores, and return its rows.
 
     Raises:
         OutputError: There is no such file.
-        DataError: It is not a lock file or of another version, or a row occurs twice or was edited.
+        DataError: It is not a lock file, or one of another version; or a row was edited, so that
+            its digest is not the hash of its other fields; or a row occurs twice.
     """
     if not path.exists():
         raise OutputError(
@@ -478,6 +524,7 @@ def read_lock(path: Path) -> list[LockedCell]:
     try:
         lock = msgspec.json.decode(content, type=_Lock)
         cells: list[LockedCell] = []
+        # The field "lock" is the version of the format. Rows of another one may have other fields.
         if lock.lock == LOCK_VERSION:
             cells = msgspec.json.decode(lock.cells, type=list[LockedCell])
         edited_cells = [cell for cell in cells if cell.digest != cell.to_row()["digest"]]
@@ -511,11 +558,16 @@ def _describe_cell(cell: LockedCell) -> str:
 
 
 def read_side(path: Path, *, tasks: Sequence[str] | None = None) -> CheckSide:
-    """Read one side of a check.
+    """Read the new or the old scores of a check, which compares new with old scores.
 
     Args:
-        path: A results folder, the folder of one encoder in it, or a lock file.
+        path: A results folder, the folder of one encoder in it, or a lock file (a JSON file of
+            accepted scores).
         tasks: The tasks to read; None for all.
+
+    Returns:
+        ``cells``, the scores; ``problems``, the files that are no valid results; and ``older``,
+        results of earlier states of an encoder, which do not count. A lock file has only cells.
 
     Raises:
         OutputError: There is neither a folder nor a file.
@@ -525,7 +577,7 @@ def read_side(path: Path, *, tasks: Sequence[str] | None = None) -> CheckSide:
     def is_requested(task: str) -> bool:
         return tasks is None or task in tasks
 
-    # A missing .json is read as a lock too: its error says how to make one.
+    # A missing .json file is read as a lock too, because that error says how to make one.
     if not path.is_dir() and (path.exists() or path.suffix == ".json"):
         return CheckSide([cell for cell in read_lock(path) if is_requested(cell.task)], problems=[])
     folder = read_folder(path)

@@ -38,19 +38,25 @@ def check_published(
     strict: bool = False,
     tolerances: Mapping[str, Tolerance] = TOLERANCES,
 ) -> CheckReport:
-    """Judge by tolerance every measured score that a published row of the encoder's card has too.
+    """Compare measured scores with the scores that papers print for the same encoders.
 
-    Scores of STS are of the class ``published``. Those of protocols that train a classifier or a
-    regressor are of the class ``probe``, or ``probe-few`` for a task of few items. If a deviation
-    is published, twice that is allowed. Published scores are ignored if their protocol has no name
-    here, if they are misprints, and if they were read in a figure instead of a text.
+    The card of an encoder names the rows of tables in papers that are about it. A measured score
+    may be lower than the published one by a number of points, which depends on its class:
+
+    * ``published`` for tasks of semantic similarity (STS);
+    * ``probe`` for protocols that train a classifier or a regressor, or ``probe-few`` if the task
+      has few items;
+    * twice the published deviation, if there is one and it allows more.
+
+    Published scores are ignored if their protocol is not known here, if they are misprints, and if
+    they were read in a figure instead of a text.
 
     Args:
-        new: A side of Results; a lock file's cells do not hold all metrics.
+        new: The measured scores, from a results folder. A lock file does not hold all metrics.
         catalogue: The cards of encoders and tasks.
-        exact: A higher score fails the check too.
-        strict: A score that is not verified is not fine.
-        tolerances: By class of difference.
+        exact: Whether a higher score fails the check too.
+        strict: Whether a score that could not be recomputed from its items fails the check.
+        tolerances: Class -> how many points a score may be lower.
 
     Raises:
         DataError: No measured score is published.
@@ -78,14 +84,16 @@ def _judge_encoder(
     catalogue: Catalogue,
     tolerances: Mapping[str, Tolerance],
 ) -> Iterator[Verdict]:
-    """Yield a verdict on each score that the published rows of an encoder's card have.
+    """Yield a verdict on each score that papers print for one encoder and that was measured.
 
     Args:
-        encoder_results: The results of one encoder; those that are not of its card have no rows.
-        new: The side of the results, which tells which of them were compared with their items.
+        encoder_results: The measured results of the encoder, and its card, which names rows of
+            tables in papers. The card is None if the results are of another encoder of its name.
+        new: All measured scores of the check; it says which could not be recomputed from items.
         catalogue: The cards of tasks.
-        tolerances: By class of difference.
+        tolerances: Class of a score -> how many points it may be lower than the published one.
     """
+    # Such as "paper/table/row".
     row_keys = encoder_results.card.published if encoder_results.card else []
     for row in [look_up_published_row(key) for key in row_keys]:
         for score in row.scores:
@@ -97,14 +105,19 @@ def _judge_encoder(
 
 
 def _is_checkable(row_key: str, score: PublishedScore, catalogue: Catalogue) -> bool:
-    """Return whether a published score was read in a text, and can be measured here.
+    """Return whether a score in a paper can be compared with a measured one.
+
+    It must have been read in a text (and not, less exactly, in a figure), be no misprint, and have
+    a protocol and a task that are known here.
 
     Args:
-        row_key: The published row; if it or its number for the task is a misprint, it cannot.
-        score: One score of it.
+        row_key: The row of a paper's table that the score is in, ``paper/table/row``.
+        score: The score. ``score.verified`` says where it was read.
         catalogue: The cards of tasks.
     """
-    is_misprint = not read_misprints().keys().isdisjoint({(row_key, ""), (row_key, score.task)})
+    misprints = read_misprints()
+    # A misprint is of a whole row, which has an empty task, or of its number for one task.
+    is_misprint = (row_key, "") in misprints or (row_key, score.task) in misprints
     was_read = score.verified not in ("figure", "no")
     return (
         was_read
@@ -122,17 +135,22 @@ def _judge_score(
     catalogue: Catalogue,
     tolerances: Mapping[str, Tolerance],
 ) -> Verdict | None:
-    """Return the verdict on a published score; None if it was not measured.
+    """Compare the measured score of an encoder with a score in a paper.
 
     Args:
-        row_key: The published row, named in the verdict's reason.
-        score: One score of it, times 100.
-        encoder_results: The results of the encoder, several if there are several seeds.
-        new: The side of the results, which tells which of them were compared with their items.
+        row_key: The row of a paper's table that the score is in, ``paper/table/row``; the reason of
+            the verdict names it.
+        score: The score in the paper, times 100, with its task, split, protocol and metric.
+        encoder_results: The measured results of the encoder; of several training seeds the mean
+            score is compared.
+        new: All measured scores of the check; it says which could not be recomputed from items.
         catalogue: The cards of tasks.
-        tolerances: By class of difference.
+        tolerances: Class of a score -> how many points it may be lower than the published one.
+
+    Returns:
+        The verdict; None if there is no such measured score.
     """
-    # As a leaderboard finds the measured score beside a published one.
+    # A leaderboard finds the measured score for a column of published ones in the same way.
     column = ColumnFacts(task=score.task, split=score.split)
     column_spec = make_column_spec(column, score.protocol, score.metric, catalogue)
     measured = list(scores_by_seed(encoder_results, column_spec).values())
@@ -143,7 +161,7 @@ def _judge_score(
         for result in encoder_results.results
         if (result.task, result.split) == (column_spec.task, column_spec.split)
     ]
-    # Results of several seeds agree in encoder and number of items.
+    # All have the same encoder and number of items; they differ in the seed.
     first = results[0]
     usual_metric = read_published_protocols()[score.protocol].metric
     unverified_reasons = filter(None, map(new.why_unverified, results))
@@ -159,7 +177,7 @@ def _judge_score(
         not_verified=next(unverified_reasons, ""),
     )
     tolerance = _published_tolerance(score, column_spec.evaluator, first.n, tolerances)
-    # The reader of the verdict looks the published number up by this key.
+    # The reason names the row, so that a reader can look the published number up.
     tolerance = replace(tolerance, reason=f"{tolerance.reason}; {row_key}")
     return apply_tolerance(verdict, tolerance, first.n)
 
@@ -167,13 +185,16 @@ def _judge_score(
 def _published_tolerance(
     score: PublishedScore, evaluator: str, n_items: int, tolerances: Mapping[str, Tolerance]
 ) -> Tolerance:
-    """Return how far a measured score may lie below a published one.
+    """Return how far a measured score may lie below the score in a paper.
+
+    It depends on the kind of task, and for tasks of few items on their number. If the paper prints
+    the deviation of its score, twice the deviation is allowed, if that is more.
 
     Args:
-        score: The published score; twice its deviation is allowed, if that is printed and more.
-        evaluator: The name of the task's evaluator.
+        score: The score in the paper; its ``deviation``, in points, may be None.
+        evaluator: The name of the code that scores the task; ``sts`` for semantic similarity.
         n_items: The number of items of the task.
-        tolerances: By class of difference.
+        tolerances: Class of a score -> how many points it may be lower than the published one.
     """
     if evaluator == "sts":
         tolerance = tolerances["published"]

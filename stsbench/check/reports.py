@@ -12,17 +12,26 @@ from stsbench.core.wording import escape_controls, format_count
 
 
 def describe_cell(verdict: Verdict) -> str:
-    """Return a cell's name: task, protocol, and split and seeds if they are not the usual ones."""
+    """Return the name of the score that a verdict is on: ``sts12 (simcse, train seed 1)``.
+
+    It has the task and the protocol (the way of scoring). The split of the data is added if it is
+    not the usual one. Of training seeds it has the one seed, or, for mean scores, how many there
+    are on both sides. The evaluation seed is added if it is not 0.
+    """
     conditions = [verdict.protocol]
     if verdict.split not in ("test", "all"):
         conditions.insert(0, verdict.split)
     if verdict.train_seed is not None:
         conditions.append(f"train seed {verdict.train_seed}")
-    elif verdict.new_seeds is not None:
+    elif verdict.new_seeds and verdict.old_seeds:
         conditions.append(f"{format_count(verdict.new_seeds, 'seed')} against {verdict.old_seeds}")
+    elif verdict.new_seeds or verdict.old_seeds:
+        # Only one side has the cell.
+        n_seeds = verdict.new_seeds or verdict.old_seeds or 0
+        conditions.append(format_count(n_seeds, "seed"))
     if verdict.eval_seed:
         conditions.append(f"seed {verdict.eval_seed}")
-    # A file that cannot be read has no protocol.
+    # A verdict on a file that cannot be read has no protocol, and the file's name as its task.
     return f"{verdict.task} ({', '.join(conditions)})" if verdict.protocol else verdict.task
 
 
@@ -41,10 +50,13 @@ class VerdictTable(NamedTuple):
 
 
 def make_table(verdicts: Sequence[Verdict]) -> VerdictTable:
-    """Return the table of verdicts, in their order.
+    """Return a table of comparisons of new with old scores: one row for each verdict, in order.
 
-    ``found from`` is the smallest fall that a verdict's test finds, ``margin`` its answer on the
-    margin. These two columns are in the table only if a verdict has a value for them.
+    Scores, times 100, are in the columns ``old``, ``new`` and ``difference``. ``allowed`` is the
+    number of points by which the score may fall. ``found from`` is the smallest true fall that the
+    statistical test would find in 80% of cases. ``margin`` says how the difference compares with
+    the largest one that does not matter. The last two columns are left out if no verdict has a
+    value for them. A dash stands for a missing value.
     """
     columns: dict[str, Sequence[str]] = {
         "encoder": [verdict.encoder for verdict in verdicts],
@@ -60,13 +72,14 @@ def make_table(verdicts: Sequence[Verdict]) -> VerdictTable:
         "verdict": [verdict.outcome for verdict in verdicts],
     }
     for title in ("found from", "margin"):
-        if set(columns[title]) <= {"–"}:
+        has_values = any(text != "–" for text in columns[title])
+        if not has_values:
             del columns[title]
-    texts = ("encoder", "task", "margin", "verdict")
+    text_columns = ("encoder", "task", "margin", "verdict")
     return VerdictTable(
         titles=list(columns),
         rows=list(zip(*columns.values(), strict=True)),
-        number_columns=[index for index, title in enumerate(columns) if title not in texts],
+        number_columns=[index for index, title in enumerate(columns) if title not in text_columns],
     )
 
 
@@ -76,11 +89,13 @@ def _format_points(score: float | None, format_spec: str = ".3f") -> str:
 
 
 def to_junit(check: CheckReport) -> bytes:
-    """Return JUnit XML with one test case per cell.
+    """Return the file of test results, JUnit XML, that programs for continuous integration read.
 
-    A regression is a failure, a cell that cannot be compared or read an error, and a new cell is
-    skipped. Control characters, some of which XML 1.0 cannot hold, are escaped.
+    Each comparison of a new with an old score is a test case. A regression is a failure. A score
+    that cannot be compared or read is an error. A new score is skipped. All others pass. Control
+    characters, some of which XML 1.0 cannot hold, are escaped.
     """
+    # "failure", "error", "skipped", or empty if the test passes.
     kind_by_verdict = {verdict: check.kind(verdict) for verdict in check.verdicts}
     kind_by_attribute: dict[str, OutcomeKind] = {
         "failures": "failure",
@@ -120,7 +135,11 @@ def describe_verdict(verdict: Verdict) -> str:
 
 
 def to_github_commands(check: CheckReport) -> list[str]:
-    """Return GitHub workflow commands: an error for what fails, a notice for a higher score."""
+    """Return lines that GitHub shows as annotations when a workflow of it prints them.
+
+    Each regression, and each score that cannot be compared or read, is an error. A higher score is
+    a notice. Other comparisons have no line.
+    """
     lines = []
     for verdict in check.verdicts:
         fails = check.kind(verdict) in ("failure", "error")
@@ -148,11 +167,17 @@ def _escape_message(text: str) -> str:
 
 
 def to_markdown(check: CheckReport) -> str:
-    """Return a job summary: the outcome, then a table of all cells, the reported ones first."""
+    """Return a summary of a check of new against old scores, in Markdown.
+
+    It has the outcome, the counts of all verdicts, and a table with one row for each verdict. Those
+    that need attention (``is_reported``) come first, and have their reason in the table.
+    """
     outcome_label = {0: "fine", 1: "regression", 2: "not comparable"}[check.exit_code]
     lines = [f"### stsbench check: {outcome_label}", "", f"{check.summary}; rule {check.rule}.", ""]
+    # False, for reported ones, is sorted before True.
     verdicts = sorted(check.verdicts, key=lambda verdict: not is_reported(verdict))
     table = make_table(verdicts)
+    # The line below the titles; a colon aligns a column of numbers to the right.
     rules = [
         "---:" if index in table.number_columns else "---" for index in range(len(table.titles))
     ]

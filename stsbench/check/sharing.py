@@ -50,22 +50,30 @@ class ColumnTransfer(NamedTuple):
 def pack_columns(
     folder: Path, packed_folder: Path, progress: Callable[[int, int], object] | None = None
 ) -> ColumnTransfer:
-    """Write the per-item columns of all results, without those of the data, into a folder.
+    """Write the values per item of all results into files that may be shared.
+
+    An item is a scored sentence or pair. Beside each result lie columns of values per item, some
+    of which are the data's own: gold scores and labels, which may not be redistributed. The files
+    have all other columns. :func:`unpack_columns` adds the data's again.
 
     Args:
         folder: A results folder, or the folder of one encoder in it.
-        packed_folder: Gets one folder per encoder with one file per Result; made if need be.
+        packed_folder: The folder to write to, with one folder per encoder and one file per result.
+            It is made if it does not exist.
         progress: Called with the number of results that are done, and of all.
+
+    Returns:
+        The files that were written, and the results without columns or with broken ones.
 
     Raises:
         OutputError: There is no such results folder, or a file cannot be written.
     """
 
-    def pack(result: Result) -> Path:
+    def write_packed(result: Result) -> Path:
         columns = _without_data(read_item_columns(result))
         return write_atomically(_packed_path(packed_folder, result), to_parquet(columns))
 
-    return _transfer_columns(folder, pack, progress, skipped_if_complete=False)
+    return _transfer_columns(folder, write_packed, progress, skipped_if_complete=False)
 
 
 def unpack_columns(
@@ -74,13 +82,22 @@ def unpack_columns(
     read_data: DataReader,
     progress: Callable[[int, int], object] | None = None,
 ) -> ColumnTransfer:
-    """Complete packed columns by the data, and write them beside the results that lack theirs.
+    """Restore the values per item of results from files that :func:`pack_columns` wrote.
+
+    These files lack the gold scores and labels, which are added from the task's data. Results that
+    have their columns of values already are skipped.
 
     Args:
-        folder: A results folder, or the folder of one encoder in it.
-        packed_folder: The folder that :func:`pack_columns` wrote.
-        read_data: Returns the data of a Result; None if they are not available locally.
+        folder: A results folder, or the folder of one encoder in it. The restored columns are
+            written beside each result.
+        packed_folder: The folder of the packed files.
+        read_data: A function that returns the data of a result's task; None if these are not
+            available locally.
         progress: Called with the number of results that are done, and of all.
+
+    Returns:
+        The files that were written, and the results whose packed files or data are missing or
+        wrong.
 
     Raises:
         OutputError: There is no such folder, or a file cannot be written.
@@ -88,7 +105,7 @@ def unpack_columns(
     if not packed_folder.is_dir():
         raise OutputError(f"{packed_folder}: is no folder")
 
-    def unpack(result: Result) -> Path | None:
+    def write_unpacked(result: Result) -> Path | None:
         packed_path = _packed_path(packed_folder, result)
         local_data = read_data(result) if packed_path.exists() else None
         if local_data is None:
@@ -96,7 +113,7 @@ def unpack_columns(
         columns = _complete_columns(result, packed_path, local_data)
         return write_atomically(items_path(result.path or packed_path), to_parquet(columns))
 
-    return _transfer_columns(folder, unpack, progress, skipped_if_complete=True)
+    return _transfer_columns(folder, write_unpacked, progress, skipped_if_complete=True)
 
 
 def _transfer_columns(
@@ -106,13 +123,22 @@ def _transfer_columns(
     *,
     skipped_if_complete: bool,
 ) -> ColumnTransfer:
-    """Read or write the columns of all results of a folder, and collect what came of it.
+    """Call a function for the results of a folder that packs, or restores, their values per item.
 
     Args:
         folder: A results folder, or the folder of one encoder in it.
-        transfer: Returns the file that it writes for a result; None if something is missing for it.
+        transfer: The function. It returns the file that it has written for a result, or None if
+            something is missing for it, and raises an error if something is broken.
         progress: Called with the number of results that are done, and of all.
-        skipped_if_complete: Whether results with columns are skipped, or those without.
+        skipped_if_complete: True to skip results that have their columns of values beside them;
+            False to skip those that lack them.
+
+    Returns:
+        The files that were written, the number of skipped results, the results for which something
+        is missing, and those for which something is broken.
+
+    Raises:
+        OutputError: There is no such folder, or a file cannot be written.
     """
     states = read_states(folder)
     problems = list(states.problems)
@@ -146,26 +172,32 @@ def _packed_path(packed_folder: Path, result: Result) -> Path:
 
 
 def _without_data(columns: Columns) -> Columns:
-    """Return the columns without gold scores and without what shows a label.
+    """Return the columns of values per item that do not reveal gold scores or labels of the data.
 
-    Whether an answer is correct shows the label only beside the answer; alone it stays.
+    Args:
+        columns: Name -> values, (n,).
     """
     data_columns = {"gold", "label"}
+    # A prediction and whether it is correct reveal the label together; "correct" alone does not.
     if "prediction" in columns:
         data_columns.add("correct")
     return {name: column for name, column in columns.items() if name not in data_columns}
 
 
 def _complete_columns(result: Result, path: Path, local_data: LocalData) -> Columns:
-    """Return the columns of a Result from its packed columns and the data.
+    """Return all values per item of a result, from a file without gold scores and from the data.
 
     Args:
-        result: The Result, whose hash the columns must have.
-        path: The file of packed columns.
-        local_data: The data of its split.
+        result: The result. Its ``items`` is the hash that the complete columns must have, and
+            its ``data`` that of the data.
+        path: The file of columns without gold scores and labels.
+        local_data: The data of the split that was scored, and their hash (``digest``).
+
+    Returns:
+        Name of a column -> values, (n,).
 
     Raises:
-        DataError: The file cannot be read, or packed columns or data are not those of the Result.
+        DataError: The file cannot be read, or its columns or the data are not those of the result.
     """
     if path.stat().st_size > MAX_COLUMN_BYTES:
         raise DataError(f"{path}: is larger than {MAX_COLUMN_BYTES} bytes")

@@ -17,7 +17,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError
 from stsbench.core.files import write_atomically
 from stsbench.core.wording import as_one_line
-from stsbench.evaluators.belief import NO_COLUMNS_REASON, VerifiedFile
+from stsbench.evaluators.belief import NO_ITEM_FILE_REASON, VerifiedFile
 from stsbench.results.folder import (
     Problem,
     encode_result,
@@ -66,13 +66,19 @@ def update_intervals(
     lock: Path | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> IntervalUpdate:
-    """Compute the intervals of all results anew, and write those that change.
+    """Replace confidence intervals of results that an earlier version computed by another method.
+
+    Each result is recomputed from its values per item (sentence or pair). If the score is confirmed
+    and the interval is by an earlier method, the file of the result is written with the new one.
 
     Args:
         folder: A results folder, or the folder of one encoder in it.
-        catalogue: The cards of tasks, which name the evaluators.
-        lock: A lock file; rows of the same items as a result get its interval. None for no lock.
+        catalogue: The cards of tasks, which name the code that computes their scores (evaluators).
+        lock: A lock file of accepted scores, whose rows get the intervals too; None for no file.
         progress: Called with the number of results that are done, and of all.
+
+    Returns:
+        What was updated, the number of results that needed no update, and why others had none.
 
     Raises:
         OutputError: There is no such folder or lock, or it cannot be written.
@@ -90,7 +96,7 @@ def update_intervals(
             problems.append(Problem(file.path, f"{file.path}: {'; '.join(file.problems)}"))
         elif file.recomputed is None:
             # The reasons why nothing could be recomputed.
-            unknown += file.unknown
+            unknown += file.unverified_reasons
         elif not file.has_earlier_interval:
             current.append(result)
         else:
@@ -116,10 +122,19 @@ def update_intervals(
 
 
 def check_against_items(result: Result, catalogue: Catalogue) -> VerifiedFile:
-    """Recompute a Result that was read from a file, and note what its items contradict."""
+    """Recompute the score and the interval of a result from its values per item.
+
+    Args:
+        result: The result, as it was read from its file.
+        catalogue: The cards of tasks, which name the code that computes their scores (evaluators).
+
+    Returns:
+        An object with the ``problems`` that were found, the scores that were ``recomputed`` (None
+        if they could not be), and ``unverified_reasons``: why not.
+    """
     file = VerifiedFile(path=result.path or Path(), result=result)
     if not has_columns(result):
-        file.unknown.append(NO_COLUMNS_REASON)
+        file.unverified_reasons.append(NO_ITEM_FILE_REASON)
         return file
     file.check_fields(result)
     try:
@@ -134,13 +149,16 @@ def check_against_items(result: Result, catalogue: Catalogue) -> VerifiedFile:
 
 
 def _write_interval(file: VerifiedFile, result: Result) -> UpdatedInterval:
-    """Write a Result with its recomputed interval in place of its file.
+    """Write the file of a result anew, with its recomputed confidence interval.
 
-    Its state does not become the current one: the record of a folder is left as it is.
+    Which of several states of an encoder is the current one, as its folder records, stays as it is.
 
     Args:
-        file: The file of the Result, with what was recomputed.
-        result: The Result as it was read.
+        file: The path of the result's file, and ``recomputed``, its recomputed score and interval.
+        result: The result as it was read.
+
+    Returns:
+        The new result, and its earlier interval with the name of its method.
     """
     recomputed = file.recomputed
     assert recomputed is not None, "only recomputed results are written"
@@ -156,7 +174,15 @@ def _write_interval(file: VerifiedFile, result: Result) -> UpdatedInterval:
 
 
 def update_cells(cells: Iterable[LockedCell], results: Iterable[Result]) -> list[LockedCell]:
-    """Return the rows of a lock with the intervals of results of the same score and items."""
+    """Return the rows of a lock file, a list of accepted scores, with the intervals of results.
+
+    A row gets the interval of the result that has the same encoder, task, conditions (split,
+    protocol and seeds), hash of items, and score. Other rows are unchanged.
+
+    Args:
+        cells: The rows.
+        results: The results.
+    """
     interval_by_key: dict[tuple[object, ...], tuple[float, float]] = {
         (result.encoder, result.task, result.split, protocol_key(result.protocol), *result.seeds,
          result.items, result.score): result.interval

@@ -99,13 +99,13 @@ class Verdict:
 
     @classmethod
     def of_cell(cls, cell: LockedCell, outcome: Outcome, reason: str, **fields: Any) -> Verdict:  # noqa: ANN401
-        """Return the verdict on a cell.
+        """Return the verdict on a score that was, or could not be, compared with an older one.
 
         Args:
-            cell: The cell, new or old, that gives encoder, task, protocol and seeds.
-            outcome: The outcome.
-            reason: The reason, part of a sentence.
-            fields: Further fields of the verdict; they replace those of the cell.
+            cell: The score, new or old, from which encoder, task, protocol and seeds are taken.
+            outcome: The outcome, such as ``regression``.
+            reason: The reason for it, part of a sentence.
+            fields: Further fields of the verdict; they replace those that are taken from the cell.
         """
         cell_fields = {
             "encoder": cell.encoder,
@@ -149,7 +149,12 @@ class CheckReport:
 
     @property
     def exit_code(self) -> int:
-        """0 fine; 1 a regression; 2 no regression, but an error, or nothing was compared."""
+        """The exit code of a command that compares new with old scores (``self.verdicts``).
+
+        It is 1 if a score is a regression. It is 2 if there is none, but a score could not be
+        checked, or no scores were compared at all. Otherwise it is 0.
+        """
+        # "failure" for a regression, "error" for a score that could not be checked.
         kinds = set(map(self.kind, self.verdicts))
         if "failure" in kinds:
             return 1
@@ -159,7 +164,12 @@ class CheckReport:
 
     @property
     def summary(self) -> str:
-        """How many cells and means have which outcome, in one line."""
+        """How many comparisons have which outcome, in one line for the user.
+
+        ``self.verdicts`` are the comparisons of new with old scores, of cells (single scores) and
+        of means over suites. ``self.margin`` is the largest fall that does not matter, None if none
+        is set. ``self.rule`` is ``statistical`` if falls were tested.
+        """
         n_means = sum(verdict.is_mean for verdict in self.verdicts)
         n_cells = len(self.verdicts) - n_means
         subject = "1 cell" if n_cells == 1 else f"{n_cells} cells"
@@ -176,7 +186,7 @@ class CheckReport:
         ]
         n_unverified = sum(bool(verdict.not_verified) for verdict in self.verdicts)
         suffix = ""
-        # By the strict rule they are counted as an outcome already.
+        # If unverified scores fail the check, they have an outcome of their own, counted above.
         if n_unverified and not self.count("not verified"):
             suffix = f"; {n_unverified} not verified"
         if self.rule == "statistical":
@@ -185,9 +195,11 @@ class CheckReport:
 
     @property
     def alarm_rate(self) -> str:
-        """How often tests raise a false alarm, at most, as part of a sentence.
+        """How often the statistical tests raise a false alarm, at most, as part of a sentence.
 
-        A look is one check of new scores against the same old ones.
+        A look is one check of new scores against the same old ones. ``self.looks`` is the number of
+        looks that are planned. ``self.level`` is the chance of any false alarm in all of them
+        together, so that each look has ``self.level / self.looks``.
         """
         looks = "looks" if self.looks == 1 else f"series of {self.looks} looks"
         rate = f"one false alarm in {1 / self.level:.0f} {looks}"
@@ -198,11 +210,12 @@ class CheckReport:
 
 
 def report_unreadable(new: CheckSide, old: CheckSide | None = None) -> list[Verdict]:
-    """Return a verdict on each file of both sides that is no valid result.
+    """Return a verdict, with the outcome ``unreadable``, on each file that is no valid result.
 
     Args:
-        new: The new side; its files are called ``new results``.
-        old: The old side; None if there is only one, whose files then are ``new`` too.
+        new: The new side of a check, which holds new scores (``cells``) and such files
+            (``problems``, each with a path and a message).
+        old: The old side, with which the new one is compared; None if there is none.
     """
     sides = {"new": new} if old is None else {"new": new, "old": old}
     return [
@@ -217,7 +230,7 @@ def report_unreadable(new: CheckSide, old: CheckSide | None = None) -> list[Verd
     ]
 
 
-HALF_PRECISION = ("float16", "bfloat16")
+REDUCED_PRECISION = ("float16", "bfloat16", "int8")
 SMALL_TASK_ITEMS = 1800
 """Fewer test items than this are few: TREC has 500, MRPC 1,725; SST2, the next, 1,821."""
 
@@ -251,7 +264,10 @@ TOLERANCES = {
             reason="same encoder, another device or other versions",
         ),
         Tolerance(
-            name="half", points=0.1, reason="half precision on one side or both", by_root=True
+            name="half",
+            points=0.1,
+            reason="half precision or int8 on one side or both",
+            by_root=True,
         ),
         Tolerance(
             name="probe", points=0.5, reason="a probe trained by another device or other versions"
@@ -270,19 +286,24 @@ TOLERANCES = {
 
 
 def apply_tolerance(verdict: Verdict, tolerance: Tolerance, n: int) -> Verdict:
-    """Return the verdict on a score over n items by the tolerance alone.
+    """Decide whether a score fell by more than is allowed, and return the verdict with the outcome.
 
     Args:
-        verdict: The verdict, with a new and an old score from -1 to 1.
-        tolerance: The points, hundredths of a score, by which it may fall.
-        n: The number of items; for a mean, of cells.
+        verdict: The verdict so far, with the ``new`` and the ``old`` score, from -1 to 1.
+        tolerance: How far the score may fall. Its method ``allowed(n)`` returns points, which are
+            hundredths of a score.
+        n: The number of items that were scored, as fewer items allow more; for a mean over a suite
+            the number of its scores.
+
+    Returns:
+        The verdict with the outcome ``fine``, ``higher`` or ``regression``, and its reason.
     """
     difference = (verdict.new or 0.0) - (verdict.old or 0.0)
     allowed_points = tolerance.allowed(n)
     moved_points = abs(100 * difference)
     outcome: Outcome = "fine"
     movement = "is within the tolerance"
-    # Half an ulp of a percentage must not decide: 0.7237 - 0.7227 is a hair above 0.1 points.
+    # Errors of rounding must not decide: 0.7237 - 0.7227 is computed as a hair above 0.001.
     if moved_points > allowed_points + 1e-9:
         outcome = "higher" if difference > 0 else "regression"
         movement = f"{'rose' if difference > 0 else 'fell'} by {moved_points:.3f} points"
@@ -296,32 +317,49 @@ def apply_tolerance(verdict: Verdict, tolerance: Tolerance, n: int) -> Verdict:
     )
 
 
-def classify(new: LockedCell, old: LockedCell) -> str:
-    """Return the class of the difference between two comparable scores, a key of ``TOLERANCES``.
+def difference_class(new: LockedCell, old: LockedCell) -> str:
+    """Return why a new and an old score may differ, which decides how far the score may fall.
+
+    The classes, keys of the table ``TOLERANCES``, are:
+
+    * ``same``: encoder, device, number type and versions are the same;
+    * ``changed``: the encoder is another one;
+    * ``probe`` and ``probe-few``: only the environment differs, and the protocol (the way of
+      scoring) trains a classifier on embeddings, which amplifies small differences; on a task of
+      few items even more;
+    * ``half``: as before, but embeddings are compared directly, and those of a side have half
+      precision;
+    * ``other-machine``: as before, without half precision.
 
     Args:
-        new: The new cell.
-        old: The old cell, of the same task, protocol and data.
+        new: The new score.
+        old: The old score, of the same task, protocol and data.
     """
     # By weights and settings; versions of packages belong to the environment.
     same_encoder = is_same_encoder(new.fingerprint, old.fingerprint)
-    half_precision = any(cell.dtype in HALF_PRECISION for cell in (new, old))
-    if same_encoder and new.environment == old.environment and not half_precision:
+    reduced_precision = any(cell.dtype in REDUCED_PRECISION for cell in (new, old))
+    if same_encoder and new.environment == old.environment and not reduced_precision:
         return "same"
-    if not same_encoder and not (half_precision and new.dtype != old.dtype):
+    # An encoder in another precision has another fingerprint, but counts as the same one.
+    differs_in_precision = reduced_precision and new.dtype != old.dtype
+    if not same_encoder and not differs_in_precision:
         return "changed"
-    # A similarity compares embeddings as they are; other protocols train a probe on them.
+    # Protocols without a similarity train a classifier or a regressor on the embeddings.
     if "similarity" not in new.protocol:
         return "probe-few" if new.n < SMALL_TASK_ITEMS else "probe"
-    return "half" if half_precision else "other-machine"
+    return "half" if reduced_precision else "other-machine"
 
 
 def parse_tolerances(texts: Sequence[str]) -> dict[str, Tolerance]:
-    """Return all tolerances, with the points that a user requests.
+    """Return how far scores may fall, by class of difference, with the changes of a user.
 
     Args:
-        texts: Points for every class, ``0.5``, or for one, ``half=0.2``. Points for one class
-            count, in any order.
+        texts: What the user has typed: ``0.5`` are points for all classes of differences, and
+            ``half=0.2`` are points for one class, which count more, in whatever order they come.
+
+    Returns:
+        Class -> tolerance, for all classes of the table ``TOLERANCES``. Points of the user count
+        for any number of items.
 
     Raises:
         UnknownName: A class does not exist.
@@ -343,8 +381,10 @@ def parse_tolerances(texts: Sequence[str]) -> dict[str, Tolerance]:
             raise StsbenchError(
                 "give points, such as 0.5 or half=0.2", parameter="tolerance", value=text
             )
-        for key in [name] if equals else TOLERANCES:
-            tolerances[key] = replace(tolerances[key], points=points, by_root=False)
+        changed_classes = [name] if equals else list(TOLERANCES)
+        for class_name in changed_classes:
+            # Without "by_root" the points are the same for any number of items.
+            tolerances[class_name] = replace(tolerances[class_name], points=points, by_root=False)
     return tolerances
 
 
@@ -383,7 +423,7 @@ def apply_strictness(verdict: Verdict) -> Verdict:
     return replace(verdict, outcome="not verified", reason=reason)
 
 
-MARGIN_ANSWERS: Mapping[MarginVerdict, str] = {
+MARGIN_SENTENCES: Mapping[MarginVerdict, str] = {
     "within": "moved by less than {} points",
     "not worse": "fell by less than {} points, if at all",
     "worse than": "fell by more than {} points",
@@ -393,10 +433,16 @@ MARGIN_ANSWERS: Mapping[MarginVerdict, str] = {
 
 
 def describe_limits(verdict: Verdict, margin: float | None) -> list[str]:
-    """Return what a verdict's test could have found, what it says of a margin, and what to do.
+    """Return notes for the user on a verdict: what its test can find, and what to do next.
+
+    There are up to three notes:
+
+    * how large a true fall of the score must be, so that 80% of looks (checks) find it;
+    * how the difference compares with the margin;
+    * for a regression of a mean over training seeds, how to confirm it.
 
     Args:
-        verdict: The final verdict.
+        verdict: The final verdict on a new and an old score.
         margin: The largest difference that does not matter, on the scale of scores (not in
             points); None if none is set.
     """
@@ -406,7 +452,7 @@ def describe_limits(verdict: Verdict, margin: float | None) -> list[str]:
     elif verdict.test is not None:
         notes.append("no fall is found in 80% of looks, for seeds or items are too few")
     if verdict.margin_verdict is not None and margin is not None:
-        notes.append(MARGIN_ANSWERS[verdict.margin_verdict].format(f"{100 * margin:g}"))
+        notes.append(MARGIN_SENTENCES[verdict.margin_verdict].format(f"{100 * margin:g}"))
     if verdict.outcome == "regression" and verdict.new_seeds is not None:
         notes.append("train a second set of seeds, and check both sets together, to confirm it")
     return notes

@@ -20,7 +20,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError
 from stsbench.core.wording import as_one_line, shorten
 from stsbench.evaluators.base import ItemColumns
-from stsbench.evaluators.belief import NO_COLUMNS_REASON, Standing, VerifiedFile
+from stsbench.evaluators.belief import NO_ITEM_FILE_REASON, Standing, VerifiedFile
 from stsbench.numbers.dependence import SENTENCE_COLUMNS
 from stsbench.results.folder import find_lost_results, has_columns, read_item_columns, read_states
 from stsbench.results.record import Result, digest_columns
@@ -66,7 +66,8 @@ class VerificationReport:
 
     @property
     def summary(self) -> str:
-        """How many files have which standing, in one line."""
+        """How many files of results were verified, failed or could not be verified, in one line."""
+        # STANDINGS are these three words.
         counts = [
             f"{len(self.files_with_standing(standing))} {standing}"
             for standing in STANDINGS
@@ -78,7 +79,10 @@ class VerificationReport:
 
     @property
     def earlier_methods(self) -> Mapping[str, int]:
-        """The number of results by the method of their interval, if not this version's."""
+        """How many results have a confidence interval by a method of an earlier version.
+
+        The number of results by the name of the method.
+        """
         return Counter(
             file.result.interval_method
             for file in self.files
@@ -92,17 +96,24 @@ def verify(
     read_data: DataReader,
     progress: Callable[[int, int], object] | None = None,
 ) -> VerificationReport:
-    """Verify every Result of a results folder, or of one encoder's folder in it.
+    """Verify all results of a folder: recompute what can be recomputed, and compare the rest.
 
-    Digest, path, protocol and card are always compared. Scores, those of each subset and intervals
-    are recomputed if the per-item columns are available; the data's hash, gold scores and labels,
-    and scores of each class, if the data are.
+    How much is verified depends on the files that are available:
+
+    * always: the digest, path, protocol and the hash of the task's card;
+    * with the columns of values per item (sentence or pair): scores, also of subsets, and
+      intervals;
+    * with the task's data: the hash of the data, gold scores, labels, and scores of each class.
 
     Args:
-        folder: The results folder.
+        folder: A results folder, or the folder of one encoder in it.
         catalogue: The cards of tasks.
-        read_data: Returns the data of a Result; None if they are not available locally.
-        progress: Called with the number of Results that are done, and of all.
+        read_data: A function that returns the data of a result's task; None if these are not
+            available locally.
+        progress: Called with the number of results that are done, and of all.
+
+    Returns:
+        Each file with the problems that were found.
 
     Raises:
         OutputError: There is no such folder.
@@ -112,6 +123,7 @@ def verify(
         VerifiedFile(path=problem.path, problems=[problem.message])
         for problem in (*folder_results.problems, *find_lost_results(folder))
     ]
+    # Task, split and hash of the data -> files, with the hash of the columns of gold scores.
     data_columns_by_split: dict[tuple[str, str, str], list[DataColumns]] = {}
     for n_done, result in enumerate(folder_results.results, 1):
         file = VerifiedFile(path=result.path or Path(), result=result)
@@ -138,24 +150,27 @@ class DataColumns(NamedTuple):
 def _verify_result(
     file: VerifiedFile, result: Result, catalogue: Catalogue, read_data: DataReader
 ) -> str | None:
-    """Verify one Result, and note its problems.
+    """Verify one result, and note its problems in the object that stands for its file.
 
     Args:
-        file: The file of the Result; its problems, and what could not be verified, are added to it.
-        result: The Result.
+        file: The file. What is wrong is added to ``file.problems``, and what could not be verified
+            to ``file.unverified_reasons``.
+        result: The result in the file.
         catalogue: The cards of tasks.
-        read_data: Returns the data of a Result; None if they are not available locally.
+        read_data: A function that returns the data of a result's task; None if these are not
+            available locally.
 
     Returns:
-        The hash of the columns ``gold`` and ``subset``, which are the data's. None if it has
-        neither, or if its card, protocol, data or columns have a problem: other Results are
-        compared only with sound columns. Scores that differ do not matter for that.
+        The hash of the columns ``gold`` and ``subset`` of its values per item, which are the same
+        for all results on the same data. None if there are no such columns, or if anything but its
+        scores has a problem.
     """
     _verify_card(file, result, catalogue)
+    # The code that computes the score of such a task.
     evaluator = file.load_evaluator(result, catalogue)
     columns = None
     if not has_columns(result):
-        file.unknown.append(NO_COLUMNS_REASON)
+        file.unverified_reasons.append(NO_ITEM_FILE_REASON)
     else:
         with _collect_errors(file.problems):
             columns = read_item_columns(result)
@@ -170,30 +185,32 @@ def _verify_result(
         # The comparison sets it if the Result's interval is by a method of an earlier version.
         if file.other_interval:
             method = shorten(file.other_interval)
-            file.unknown.append(f"its interval was made in another way ('{method}')")
+            file.unverified_reasons.append(f"its interval was made in another way ('{method}')")
         data_columns = {
             name: column for name, column in columns.items() if name in ("gold", "subset")
         }
         if data_columns:
             digest = digest_columns(data_columns)
-    # Last, because fields that contradict each other say nothing about the columns.
+    # Last, because problems of other fields must not keep the columns from being compared.
     file.check_fields(result)
     return digest
 
 
 def _compare_data_columns(data_columns: Sequence[DataColumns]) -> None:
-    """Note results of the same data whose gold scores or subsets differ from most others'.
+    """Add a problem to results whose gold scores differ from those of most results on the data.
 
-    If no columns are the most frequent, all of them are noted.
+    If no gold scores are more frequent than all others, every result gets the problem.
 
     Args:
-        data_columns: The columns of all results on one split with one hash of the data.
+        data_columns: All results on one split with one hash of the data: the ``file`` of each, and
+            the hash of its columns of gold scores and subsets (``digest``).
     """
+    # Hashes and their numbers of results, the most frequent first.
     digest_counts = Counter(columns.digest for columns in data_columns).most_common()
     if len(digest_counts) == 1:
         return
-    # The two most frequent; if they are equally frequent, nothing tells which one is right.
     (usual_digest, usual_count), (_, next_count), *_ = digest_counts
+    # If the first two are equally frequent, nothing tells which one is right.
     has_usual_digest = usual_count > next_count
     for columns in data_columns:
         if columns.digest != usual_digest or not has_usual_digest:
@@ -212,7 +229,11 @@ def _collect_errors(problems: list[str], prefix: str = "") -> Iterator[None]:
 
 
 def _verify_card(file: VerifiedFile, result: Result, catalogue: Catalogue) -> None:
-    """Note if a Result is by another version of the task's card, if there is a card."""
+    """Add a problem to the file of a result if it was made by another version of the task's card.
+
+    The card is the file that says how a task is scored; ``result.task_card`` is its hash. Nothing
+    is checked if there is no card of this task.
+    """
     if result.task in catalogue.paths("tasks"):
         expected_digest = task_digest(catalogue.task(result.task))
         if expected_digest != result.task_card:
@@ -228,21 +249,22 @@ def _verify_data(
     columns: Mapping[str, npt.NDArray[Any]] | None,
     read_data: DataReader,
 ) -> ItemColumns:
-    """Compare a Result with the data, and note in its file what differs.
+    """Compare a result with the data that it was scored on, and note what differs.
 
     Args:
-        file: The file of the Result. Problems are added to it; its ``data`` is set to whether the
-            data have the hash that the Result records.
-        result: The Result.
-        columns: Its per-item columns; None if they are not available.
-        read_data: Returns the data of a Result; None if they are not available locally.
+        file: The file of the result. Problems are added to it; ``file.data`` is set to whether the
+            data have the hash that the result records.
+        result: The result.
+        columns: Its columns of values per item, (n,) each; None if they are not available.
+        read_data: A function that returns the data of a result's task; None if these are not
+            available locally.
 
     Returns:
         The labels of the items as the column ``label``; empty if the data are not available or have
         none.
     """
     local_data: LocalData | None = None
-    with _collect_errors(file.unknown, prefix="its data cannot be read: "):
+    with _collect_errors(file.unverified_reasons, prefix="its data cannot be read: "):
         local_data = read_data(result)
     if local_data is None:
         return {}
@@ -261,14 +283,16 @@ def _verify_data(
 def _compare_columns(
     file: VerifiedFile, columns: Mapping[str, npt.NDArray[Any]], local_data: LocalData
 ) -> None:
-    """Note per-item columns that differ from the data.
+    """Compare a result's columns of values per item with the data, and note those that differ.
 
     Args:
-        file: The file of a Result, to which problems are added.
-        columns: Its per-item columns, (n,) each.
-        local_data: The data; a column that they or the Result lack is not compared.
+        file: The file of the result, to which problems are added.
+        columns: Its columns, (n,) each. ``prediction`` are labels that a classifier has predicted,
+            and ``correct`` is whether they are right.
+        local_data: The data. A column that the data or the result lack is not compared.
     """
     data_columns = local_data.columns
+    # SENTENCE_COLUMNS are the names of the columns of sentences.
     for name in ("gold", "subset", *SENTENCE_COLUMNS):
         if name in columns and name in data_columns:
             if not np.array_equal(columns[name], np.asarray(data_columns[name])):

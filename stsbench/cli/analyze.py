@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from stsbench.cli import options as opt
 from stsbench.cli.option_values import TypedOptions, parse_assignments, resolve_store
 from stsbench.cli.printing import (
-    emit,
     print_error,
     print_paragraph,
     print_text,
     shorten_line,
     show_work,
+    write_or_print,
 )
 from stsbench.cli.tables import print_rows
 from stsbench.core.errors import StsbenchError, look_up
@@ -37,15 +37,15 @@ def analyze_command(
     tasks: opt.OneTask = "stsb",
     protocol: opt.Protocol = None,
     split: opt.Split = None,
-    assign: opt.SetAnalysis,
+    assign: opt.AnalysisParameters,
     out: opt.AnalysisFiles,
     width: opt.FigureWidth = None,
     results: opt.ResultsFolder = Path("results"),
-    data: opt.Data = None,
-    store: opt.Store = None,
+    data: opt.DataFolder = None,
+    store: opt.StoreFolder = None,
     no_store: opt.NoStore = False,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> None:
     """Make a figure as in the papers, as numbers and as a picture.
@@ -57,7 +57,8 @@ def analyze_command(
     """
     from stsbench.analysis.context import ANALYSES, WRITERS, analyse, findings_json, make_analysis
 
-    catalogue = opt.read_cards(cards)
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
+    catalogue = opt.make_catalogue(cards)
     typed = TypedOptions.from_context(context)
     if ANALYSES.load(what).reads_results:
         typed.forbid(f"for '{what}', which embeds nothing", "--no-store", "--store", "--data")
@@ -91,9 +92,9 @@ def analyze_command(
     for path, suffix in zip(out, suffixes, strict=True):
         if suffix in FIGURES:
             with figure_width(width):
-                emit(analysis.draw(result.tables, result.title), path, silent=as_json)
+                write_or_print(analysis.draw(result.tables, result.title), path, silent=as_json)
         else:
-            emit(WRITERS[suffix](result), path, silent=as_json)
+            write_or_print(WRITERS[suffix](result), path, silent=as_json)
 
 
 def plan_encoders(
@@ -102,16 +103,16 @@ def plan_encoders(
     catalogue: Catalogue,
     **fields: Any,  # noqa: ANN401 - fields of a plan
 ) -> RunPlan:
-    """Return a plan for encoders, whose names may be those in a results folder.
+    """Return the settings of a run (a RunPlan) for the encoders that a user names.
 
     Args:
-        names: The encoders, as the user calls them.
-        results: The results folder.
-        catalogue: The cards.
-        fields: Further fields of the plan.
+        names: The encoders, as the user calls them: ids, titles, folders, models of the Hub.
+        results: The results folder. A name that only its results have is refused with a hint.
+        catalogue: The cards of encoders and tasks.
+        fields: Further fields of the plan, such as the tasks.
 
     Raises:
-        StsbenchError: There are no names.
+        StsbenchError: There are no names, or a name is of no encoder.
     """
     from stsbench.api.names import NameResolver
     from stsbench.bench.plan import RunPlan
@@ -123,7 +124,14 @@ def plan_encoders(
 
 
 def _print_result(result: AnalysisResult, analysis: Analysis) -> None:
-    """Print what an analysis is about and the first rows of the tables that it prints."""
+    """Print what an analysis is about and the first rows of its tables.
+
+    Args:
+        result: The numbers of the analysis: ``tables`` holds the rows of each table by its name,
+            and a row its values by column.
+        analysis: The kind of analysis: ``about`` is a line on what it shows, ``printed`` the names
+            of the tables to print, and ``score_columns`` the columns that are scores, by table.
+    """
     from stsbench.analysis.context import row_texts
 
     print_paragraph(f"{result.title}, protocol {result.protocol}: {analysis.about}")
@@ -136,10 +144,11 @@ def _print_result(result: AnalysisResult, analysis: Analysis) -> None:
             continue
         keys = list(rows[0])
         printed_rows = rows[:PRINTED_ROWS]
-        # A column may be called as an encoder, whose name stays as it is.
+        # A column may be called like an encoder, whose name stays as it is.
         titles = [key if key in encoders else key.replace("_", " ") for key in keys]
         cells = []
         for row in printed_rows:
+            # The values of the row as text; scores are times 100.
             texts = row_texts(row, analysis.score_columns.get(name, ()))
             cells.append([*map(shorten_line, texts)])
         number_columns = []
@@ -149,9 +158,9 @@ def _print_result(result: AnalysisResult, analysis: Analysis) -> None:
         print_rows(
             titles,
             cells,
-            right=number_columns,
-            names=[index for index, key in enumerate(keys) if key in NAME_COLUMNS],
-            heads=[index for index, key in enumerate(keys) if key in encoders],
+            number_columns=number_columns,
+            name_columns=[index for index, key in enumerate(keys) if key in NAME_COLUMNS],
+            name_heads=[index for index, key in enumerate(keys) if key in encoders],
         )
         print_text("")
         if len(rows) > PRINTED_ROWS:

@@ -29,21 +29,23 @@ class CommandSource(NamedTuple):
     """The first line of the function's docstring."""
 
 
-OTHER_MODULES = {"cite": "export", "lock": "check", "overlap": "overlap", "texts": "export"}
+MODULE_BY_COMMAND = {"cite": "export", "lock": "check", "overlap": "overlap", "texts": "export"}
 """The modules of commands that are not where the others of their group are."""
 
 
 def _locate_commands(summaries: Mapping[str, str], module: str = "") -> dict[str, CommandSource]:
-    """Return where the commands of a group are.
+    """Return the Python module of each command of a group, beside the command's summary.
 
     Args:
-        summaries: The summary of each command by its name.
-        module: Their module in ``stsbench.cli``; by default each is in one of its own name.
+        summaries: The summary of each command by its name, for ``--help``.
+        module: The module in ``stsbench.cli`` that the commands are in; empty if each command has a
+            module of its own name. ``MODULE_BY_COMMAND`` lists the exceptions to both.
     """
-    return {
-        name: CommandSource(f"stsbench.cli.{OTHER_MODULES.get(name, module or name)}", summary)
-        for name, summary in summaries.items()
-    }
+    sources = {}
+    for name, summary in summaries.items():
+        module_of_command = MODULE_BY_COMMAND.get(name, module or name)
+        sources[name] = CommandSource(f"stsbench.cli.{module_of_command}", summary)
+    return sources
 
 
 COMMANDS = _locate_commands(
@@ -108,11 +110,18 @@ class GroupedCommand(TyperCommand):
     """A command whose help shows options in groups, those without a group first."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer hides these types
-        """Write a section of the help for each ``rich_help_panel``.
+        """Write the options of a command's help, in sections.
 
-        The sections are plain text: rich takes longer to import than a command takes to run.
+        An option names its section by its attribute ``rich_help_panel``; without one it is in
+        "Arguments" or "Options". The sections are plain text, because the library rich takes longer
+        to import than a command takes to run.
+
+        Args:
+            ctx: The context of typer that the parameters are described in.
+            formatter: Typer's formatter, which collects the text of the help.
         """
         titles = ("Arguments", "Options", *OPTION_GROUPS)
+        # For each section the records of its options: the option as it is typed, and its help.
         records_by_title: dict[str, list[tuple[str, str]]] = {title: [] for title in titles}
         for parameter in self.get_params(ctx):
             # A hidden option has no record.
@@ -157,7 +166,13 @@ class LazyGroup(TyperGroup):
 
 
 def make_command(name: str, function: Callable[..., Any]) -> TyperCommand:
-    """Make a command from a function, with its parameters as options and its docstring as help."""
+    """Make a command from a function, with its parameters as options and its docstring as help.
+
+    Args:
+        name: The name of the command.
+        function: The function, whose parameters are annotated for the library typer.
+    """
+    # typer makes commands only within an app. An app of a single command becomes that command.
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     # click joins the lines of a paragraph, but not those after \b: each example stays on its line.
     help_text = (inspect.getdoc(function) or "").replace("\n\nExample:", "\n\n\b\nExample:")
@@ -190,12 +205,12 @@ def _make_group(
     sources: Mapping[str, CommandSource],
     **settings: Any,  # noqa: ANN401 - whatever typer.Typer accepts
 ) -> TyperGroup:
-    """Return a group of commands, each imported only when it is called.
+    """Return a group of commands, such as ``stsbench data``, whose modules are imported on demand.
 
     Args:
         name: The name of the group.
         help_text: Its description in the help.
-        sources: The module and summary of each command.
+        sources: The module and summary of each command, by the command's name.
         settings: Further arguments of ``typer.Typer``.
     """
     app = typer.Typer(
@@ -209,12 +224,16 @@ def _make_group(
     group = get_command(app)
     assert isinstance(group, LazyGroup), "an app with a callback is a group"
     for command, source in sources.items():
+        # A lazy command imports its module when it is called.
         group.add_command(LazyCommand(command, source))
     return group
 
 
 def make_app() -> TyperGroup:
-    """Return the command line with its groups of commands, without any command's module loaded."""
+    """Return the command line ``stsbench`` with all commands and groups of commands.
+
+    No command's module is imported yet, so that ``--help`` and completion are quick.
+    """
     app = _make_group(
         "stsbench",
         "Benchmark sentence encoders on STS and SentEval.",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 from stsbench.cli import options as opt
 from stsbench.cli.option_values import TypedOptions
 from stsbench.cli.printing import (
-    CHECKED,
+    CHECKING_LABEL,
     print_error,
     print_json,
     print_paragraph,
@@ -57,8 +57,8 @@ def check_command(
     junit: opt.Junit = None,
     github: opt.Github = False,
     summary: opt.Summary = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> int:
     """Check new scores against old ones, for CI.
@@ -80,8 +80,13 @@ def check_command(
         typed.forbid("without --rule statistical", "--looks", "--seed-deviation", "--margin")
 
     def run_check() -> CheckReport:
-        # Cards are read here, so that the reports name a folder of cards that does not exist.
-        catalogue = opt.read_cards(cards)
+        """Compare the new scores with the old or published ones, by the command's options.
+
+        ``new`` and ``against`` are the results folders or lock files to compare.
+        """
+        # Cards are read here, so that an error about their folder gets into the report files.
+        catalogue = opt.make_catalogue(cards)
+        # How far scores may fall, by class of difference.
         tolerances = parse_tolerances(tolerance)
         new_side = read_cells(new, encoder, tasks, catalogue)
         if is_published:
@@ -141,15 +146,19 @@ class CheckOutcome(NamedTuple):
 def _write_outcome(
     run_check: Callable[[], CheckReport], junit: Path | None, summary: Path | None
 ) -> CheckOutcome:
-    """Run a check, write its report files, and return its report with the error, if any.
+    """Run a check of scores, write its report files, and return its report with the error, if any.
 
-    If the check fails or a file cannot be written, the report has a single verdict "not checked"
-    with the reason, and the files are written with it: none may look as if all is fine.
+    If the check itself fails or a file cannot be written, the files must not look as if all were
+    fine. So a report is made that has a single verdict, "not checked" with the reason, and the
+    files are written with that.
 
     Args:
-        run_check: Does the check.
-        junit: The JUnit file to write; None to write none.
+        run_check: Compares scores, and returns a report with a verdict on each.
+        junit: The JUnit XML file to write; None to write none.
         summary: The markdown file to append to; None to write none.
+
+    Returns:
+        The report, and the error of the user or the files; None if there was none.
 
     Raises:
         Exception: A bug, after the files are written.
@@ -167,7 +176,7 @@ def _write_outcome(
             encoder="stsbench check", task="check", outcome="not checked", reason=reason
         )
         report = CheckReport(verdicts=[verdict], rule="absolute")
-        # One file is written even if the other one cannot be.
+        # Each file is written by itself, so that it is there even if the other one cannot be.
         with suppress(StsbenchError):
             _write_reports(report, junit, summary=None)
         with suppress(StsbenchError):
@@ -179,7 +188,13 @@ def _write_outcome(
 
 
 def _write_reports(report: CheckReport, junit: Path | None, summary: Path | None) -> None:
-    """Write a report as JUnit XML, and append it as markdown to a summary; None writes neither."""
+    """Write a report of a check as JUnit XML, and append it as markdown to a summary.
+
+    Args:
+        report: The verdicts on scores.
+        junit: The XML file; None to write none.
+        summary: The markdown file; None to write none.
+    """
     from stsbench.check import reports
 
     if junit is not None:
@@ -197,10 +212,11 @@ def _print_failure(error: StsbenchError, *, is_github: bool) -> None:
 
 @contextmanager
 def _no_github_commands(stream: TextIO | None) -> Iterator[None]:
-    """Stop GitHub from reading printed lines as commands, until the end of the block.
+    """Stop GitHub from reading printed lines as commands, until the end of the ``with`` block.
 
-    Names come from files of others. Nobody can foresee the line that ends it, so that no name can
-    contain it.
+    GitHub's runner obeys printed lines that begin with ``::``, and printed names come from files of
+    others. ``::stop-commands::TOKEN`` makes it ignore them until ``::TOKEN::``. The token is
+    random, so that no name can contain it.
 
     Args:
         stream: Where to print; None if the command does not run on GitHub.
@@ -222,16 +238,24 @@ def _no_github_commands(stream: TextIO | None) -> Iterator[None]:
 def read_cells(
     path: Path, encoders: Sequence[str], tasks: str | None, catalogue: Catalogue
 ) -> CheckSide:
-    """Return one side of a check, without cells that their per-item columns contradict.
+    """Return the scores of a results folder or a lock file, which a check compares with others.
 
-    These cells become problems of the side; cells that cannot be verified stay in it and are listed
-    beside. Prints a line if results of older states are omitted.
+    A score is called a cell: an encoder on a task, by a protocol, with its seeds. Each score of a
+    folder is recomputed from its per-item columns.
+
+    * If they give another score, the cell is left out and becomes a problem.
+    * If there are no columns, the cell stays and is listed as ``unverified``.
+
+    A line is printed if the folder also has older results of these cells.
 
     Args:
         path: A results folder or a lock file.
         encoders: The encoders to select; empty for all.
         tasks: The tasks to select, a comma list; None for all.
-        catalogue: The cards.
+        catalogue: The cards of encoders and tasks.
+
+    Returns:
+        The cells, the problems and the unverified results.
     """
     from stsbench.api.selection import filter_side
     from stsbench.check.lock import read_side
@@ -239,31 +263,39 @@ def read_cells(
 
     all_cells = read_side(path, tasks=expand_names(tasks, catalogue) if tasks else None)
     side = filter_side(encoders, side=all_cells, catalogue=catalogue, location=path)
+    # The encoders of the side by name, with their results.
     directory = side.directory(catalogue)
     if notice := directory.describe_omitted(directory.result_folder.results):
         print_error(notice)
-    with show_count(CHECKED) as progress:
+    with show_count(CHECKING_LABEL) as progress:
         return side.verify_items(catalogue, progress)
 
 
 def _print_check(report: CheckReport) -> None:
-    """Print a table of verdicts, reasons of those to report, what was not verified, the summary.
+    """Print the report of a check of scores.
 
-    A table of many verdicts has only those to report: all whose outcome is not "fine".
+    It is a table of verdicts, the reason of each verdict that is not "fine", how many scores could
+    not be verified and why, and a summary. If there are more than ``MAX_VERDICTS`` verdicts, the
+    table has only those that are not "fine".
+
+    Args:
+        report: The verdict on each score: encoder, task, outcome, reason.
     """
     from stsbench.check import reports
 
     verdicts = list(report.verdicts)
     if len(verdicts) > MAX_VERDICTS:
+        # is_reported: the outcome is not "fine".
         verdicts = [verdict for verdict in verdicts if reports.is_reported(verdict)]
     table = reports.make_table(verdicts)
     rows = table.rows
     if len({verdict.encoder for verdict in report.verdicts}) == 1:
+        # A single encoder is named once, above the table. Its column, the first, becomes empty, and
+        # is not printed.
         print_text(f"{report.verdicts[0].encoder}\n")
-        # The first column, of encoders, becomes empty and is not printed.
         rows = [["", *cells[1:]] for cells in rows]
     if rows:
-        print_rows(table.titles, rows, right=table.number_columns, sparse=True)
+        print_rows(table.titles, rows, number_columns=table.number_columns, omit_empty=True)
         print_text("")
     for verdict in verdicts:
         if reports.is_reported(verdict):
@@ -283,8 +315,8 @@ def lock_command(
     encoder: opt.OnlyEncoders,
     tasks: opt.OnlyTasks = None,
     strict: opt.Strict = False,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> None:
     """Write scores to a lock file for 'stsbench check'.
@@ -296,9 +328,10 @@ def lock_command(
     from stsbench.check.lock import group_seeds, lock_cells, read_lock, to_lock
     from stsbench.evaluators.belief import describe_unverified
 
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
     if not results.is_dir():
         raise OutputError(f"results folder '{results}' does not exist; 'stsbench run' makes it")
+    # The selected results, each compared with its per-item columns.
     side = read_cells(results, encoder, tasks, catalogue)
     if side.problems:
         raise DataError(
@@ -312,7 +345,8 @@ def lock_command(
     if strict and n_unverified:
         reasons = describe_unverified(side.unverified, len(current_results))
         raise DataError(f"{results}: {reasons}; nothing is locked")
-    # If per-item columns are missing, an earlier lock in the same file may have what they yield.
+    # A row of the lock holds what a paired test needs of the per-item columns. If these are
+    # missing, an earlier lock in the same file may have it.
     earlier_cells: list[LockedCell] = []
     with suppress(DataError, OutputError):
         earlier_cells = read_lock(out)
@@ -333,10 +367,12 @@ def lock_command(
 
 
 def _describe_lock(report: Mapping[str, Any]) -> str:
-    """Return as text how many cells are locked, and what a check of them cannot do.
+    """Return as text how many scores were written to a lock file, and what a check of them lacks.
 
     Args:
-        report: The file and the numbers of cells, with the keys of ``--json``.
+        report: What ``--json`` prints: the file (``lock``), the number of scores (``cells``), and
+            the numbers of those without per-item columns (``without_items``), not verified
+            (``not_verified``), and of a single training seed (``single_seeds``).
     """
     n_cells = report["cells"]
     text = f"locked {format_count(n_cells, 'cell')} in {report['lock']}"

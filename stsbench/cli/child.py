@@ -17,7 +17,7 @@ from typer import Exit
 from stsbench.cli.printing import show_cursor
 from stsbench.core.errors import StsbenchError
 
-PASSED_ON = (signal.SIGINT, signal.SIGTERM)
+FORWARDED_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """The signals that are sent to the child too, unless a terminal has sent them to both."""
 PARENT_DEATH_SIGNAL = 1
 """``PR_SET_PDEATHSIG`` of Linux: what to send a process when its parent dies."""
@@ -26,10 +26,15 @@ _exit_code_pipe: int | None = None
 
 
 def continue_in_child(executor: str) -> None:
-    """Fork if the work is for Ray: return in the child, and wait for its end in this process.
+    """Go on in a child process if the work is for Ray, and wait here until the child ends.
 
-    For other executors the function returns in this process. So it does where Python cannot wait
-    for signals (outside Linux), or if torch, whose threads a fork would lose, is imported already.
+    Ray may end the process that uses it without an exception. So a child uses it, and this process
+    explains its end. In the child the function returns. In this process it then never returns, but
+    raises one of the errors below.
+
+    The function returns at once, without a child, for other executors, outside Linux, where Python
+    cannot wait for signals, and if torch or Ray is imported already, whose threads a fork would
+    lose.
 
     Args:
         executor: The value of ``--on``.
@@ -44,8 +49,9 @@ def continue_in_child(executor: str) -> None:
         return
     # The child writes its exit code into the pipe; if Ray ends the child, the pipe stays empty.
     reader, writer = os.pipe()
-    awaited = {*PASSED_ON, signal.SIGCHLD}
-    # Blocked signals wait for sigwaitinfo in _wait. The child gets the earlier mask again.
+    awaited = {*FORWARDED_SIGNALS, signal.SIGCHLD}
+    # Blocked signals stay pending until _wait_for_child reads them. The child gets the earlier mask
+    # again.
     earlier_mask = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -53,7 +59,8 @@ def continue_in_child(executor: str) -> None:
     if child == 0:
         os.close(reader)
         _exit_code_pipe = writer
-        # The child must not outlive this process, which may have died before the call, too.
+        # The child must not outlive this process: the kernel kills it when its parent dies. If the
+        # parent has died before this call, it ends here.
         ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
@@ -61,7 +68,7 @@ def continue_in_child(executor: str) -> None:
         return
     os.close(writer)
     try:
-        end = _wait(child, awaited)
+        end = _wait_for_child(child, awaited)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, earlier_mask)
     with os.fdopen(reader) as pipe:
@@ -75,9 +82,10 @@ def continue_in_child(executor: str) -> None:
 
 
 def exit_if_child(exit_code: int) -> None:
-    """Send the exit code to the parent and end this process, if it is the child; else do nothing.
+    """End this process if it is a child that uses Ray, and send its exit code to the parent.
 
-    The parent learns by it that the child was not ended by Ray.
+    By the code the parent learns that Ray has not ended the child. In any other process nothing is
+    done: only a child has the pipe.
     """
     if _exit_code_pipe is not None:
         os.write(_exit_code_pipe, str(exit_code).encode())
@@ -93,18 +101,23 @@ class ChildEnd(NamedTuple):
     """Whether Ctrl-C was pressed, or SIGINT sent, before."""
 
 
-def _wait(child: int, awaited: set[signal.Signals]) -> ChildEnd:
-    """Wait until the child ends, and meanwhile send it the signals that end a command.
+def _wait_for_child(child: int, awaited: set[signal.Signals]) -> ChildEnd:
+    """Wait until the child process ends, and meanwhile send it the signals that end a command.
 
     Args:
         child: The id of the child process.
-        awaited: The signals to wait for, which are blocked: SIGCHLD and those to send on.
+        awaited: The signals to wait for, which are blocked: SIGCHLD, which the system sends when
+            the child ends, and those to send on.
+
+    Returns:
+        The child's exit code (minus the number of a signal that has ended it), and whether SIGINT
+        came before, as for Ctrl-C.
     """
     is_interrupted = False
     while True:
         received = signal.sigwaitinfo(awaited)
         if received.si_signo == signal.SIGCHLD:
-            # The id is 0 if the child has only stopped or goes on.
+            # SIGCHLD comes also if the child has only stopped or goes on: the id is 0 then.
             ended_process, status = os.waitpid(child, os.WNOHANG)
             if ended_process:
                 return ChildEnd(os.waitstatus_to_exitcode(status), is_interrupted)
@@ -118,17 +131,20 @@ def _wait(child: int, awaited: set[signal.Signals]) -> ChildEnd:
 
 
 def _end_as_child(exit_code: int) -> NoReturn:
-    """End this process as the child has ended, or raise an error.
+    """End this process as its child has ended, without a message of its own.
+
+    If a signal of the user has ended the child (SIGINT, SIGTERM or SIGKILL), this process ends by
+    the same signal, so that a shell sees it. Any other end was caused by Ray.
 
     Args:
         exit_code: The child's exit code; minus the number of a signal that has ended it.
 
     Raises:
-        StsbenchError: The child was not ended by a signal of the user, and so by Ray.
+        StsbenchError: Ray has ended the child.
     """
     ending_signal = -exit_code
-    if ending_signal in (*PASSED_ON, signal.SIGKILL):
-        # Without a handler the signal ends this process.
+    if ending_signal in (*FORWARDED_SIGNALS, signal.SIGKILL):
+        # With the system's default action the signal ends this process.
         signal.signal(ending_signal, signal.SIG_DFL)
         os.kill(os.getpid(), ending_signal)
     show_cursor()

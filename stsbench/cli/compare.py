@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from stsbench.cli import options as opt
 from stsbench.cli.option_values import TypedOptions, choose_format
 from stsbench.cli.printing import (
-    CHECKED,
-    emit,
+    CHECKING_LABEL,
     print_error,
     print_paragraph,
     print_text,
     show_count,
+    write_or_print,
 )
 from stsbench.cli.tables import print_rows
-from stsbench.cli.wording import word_notes
+from stsbench.cli.wording import notes_with_commands
 from stsbench.core.errors import StsbenchError, look_up
 from stsbench.plots.labels import figure_width
 
@@ -43,8 +43,8 @@ def compare_command(
     out: opt.TableFile = None,
     plot: opt.Plot = None,
     width: opt.FigureWidth = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> None:
     """Test which differences between encoders are significant.
@@ -59,7 +59,8 @@ def compare_command(
     from stsbench.boards.render.figures import WRITERS, draw_comparison, render_comparison
     from stsbench.boards.render.formats import TERMINAL
 
-    catalogue = opt.read_cards(cards)
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
+    catalogue = opt.make_catalogue(cards)
     typed = TypedOptions.from_context(context)
     typed.forbid_beside("--json", "--format")
     typed.forbid_without("--plot", "--width")
@@ -69,7 +70,7 @@ def compare_command(
     look_up("format", fmt, {TERMINAL: None, **WRITERS})
     if len(encoders) < 2:
         raise StsbenchError("compare needs at least two encoders, or folders of results")
-    with show_count(CHECKED) as progress:
+    with show_count(CHECKING_LABEL) as progress:
         results_by_encoder = select_compared_results(
             encoders,
             results,
@@ -89,19 +90,25 @@ def compare_command(
         plan=plan,
         all_pairs=all_pairs,
     )
-    comparison = replace(comparison, notes=word_notes(comparison.notes))
+    comparison = replace(comparison, notes=notes_with_commands(comparison.notes))
     if plot is not None:
         # The line about the file is printed where stdout is for people, not beside JSON or CSV.
         with figure_width(width):
-            emit(draw_comparison(comparison), plot, silent=fmt != TERMINAL and out is None)
+            write_or_print(
+                draw_comparison(comparison), plot, silent=fmt != TERMINAL and out is None
+            )
     if fmt == TERMINAL:
         _print_comparison(comparison)
     else:
-        emit(render_comparison(comparison, fmt), out)
+        write_or_print(render_comparison(comparison, fmt), out)
 
 
 def _print_comparison(comparison: Comparison) -> None:
-    """Print the differences of each pair of encoders, and a sentence on each pair."""
+    """Print the differences of each pair of encoders, and which of them are significant.
+
+    Args:
+        comparison: The differences, which ``pairs()`` yields by pair of encoders.
+    """
     from stsbench.significance.descriptions import describe_comparison, describe_notes
 
     pairs = zip(comparison.pairs(), describe_comparison(comparison), strict=True)
@@ -115,10 +122,11 @@ def _print_comparison(comparison: Comparison) -> None:
 
 
 def print_differences(differences: Sequence[Difference]) -> None:
-    """Print a table with a line per difference."""
+    """Print a table with a line per difference between the scores of two encoders."""
     from stsbench.significance.descriptions import difference_columns
 
     heads, rows = difference_columns(differences)
-    # Tasks and verdicts are no names and no numbers: if lines are too long, they are wrapped.
-    numbers = [index for index, head in enumerate(heads) if head not in ("task", "margin")]
-    print_rows(heads, rows, right=numbers, names=())
+    # All columns are numbers but the task and the verdict by the margin, which are text.
+    number_columns = [index for index, head in enumerate(heads) if head not in ("task", "margin")]
+    # No column is of encoders' names: text that is too long is wrapped, not abbreviated.
+    print_rows(heads, rows, number_columns=number_columns, name_columns=())

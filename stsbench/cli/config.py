@@ -16,7 +16,7 @@ from stsbench.core.toml import StrictRecord, convert, parse_toml, toml
 if TYPE_CHECKING:
     from stsbench.bench.plan import RunPlan
 
-FILE, PROJECT, TABLE = "stsbench.toml", "pyproject.toml", "[tool.stsbench]"
+CONFIG_FILE, PYPROJECT_FILE, PYPROJECT_TABLE = "stsbench.toml", "pyproject.toml", "[tool.stsbench]"
 
 
 class ProjectConfig(StrictRecord):
@@ -35,14 +35,18 @@ class ProjectConfig(StrictRecord):
 
 
 def read_defaults(file: Path | None, *, is_run: bool) -> dict[str, Any]:
-    """Return the values of options that are not typed, by the names of a command's parameters.
+    """Return the defaults of a command's options from the project's settings file.
 
-    Keys that the file does not set are omitted; without a file there are no values.
+    The file is ``stsbench.toml``, or a table in ``pyproject.toml``.
 
     Args:
         file: The file to read; None means the one in this folder or the nearest above it.
-        is_run: Whether the command is ``stsbench run``, for which all keys count; for others only
-            the folders do.
+        is_run: Whether the command is ``stsbench run``, which reads all keys. Other commands read
+            only those of folders: data, results and cards.
+
+    Returns:
+        Values by the names of the parameters of the command's function. Keys that the file does not
+        set are omitted. Without a file there are no values.
 
     Raises:
         StsbenchError: The file cannot be read, has an unknown key, or belongs to another user.
@@ -51,20 +55,22 @@ def read_defaults(file: Path | None, *, is_run: bool) -> dict[str, Any]:
     if path is None:
         return {}
     config = read_config(path)
+    # Paths in the file are relative to its folder.
     values: dict[str, Any] = {
         "data": _resolve_path(config.data, path, key="data") if config.data else None,
         "results": _resolve_path(config.results, path, key="results") if config.results else None,
         "cards": [_resolve_path(folder, path, key="cards") for folder in config.cards or ()],
     }
     if is_run:
-        # The names are those of the parameters of ``run_command``, which takes texts.
+        # The keys are the parameters of ``run_command``, whose values are typed as texts: comma
+        # lists, and KEY=VALUE for parameters of encoders.
         values |= {
             "encoder": [_resolve_encoder(spec, path) for spec in config.encoders or ()],
             "names": config.names,
-            "tasks": _join(config.tasks),
-            "protocol": _join(config.protocols),
+            "tasks": _join_by_commas(config.tasks),
+            "protocol": _join_by_commas(config.protocols),
             "split": config.split,
-            "seeds": _join(config.seeds),
+            "seeds": _join_by_commas(config.seeds),
             "assign": [f"{key}={toml(value)}" for key, value in (config.set or {}).items()],
         }
     return {name: value for name, value in values.items() if value}
@@ -78,33 +84,43 @@ def _resolve_encoder(spec: str, file: Path) -> str:
 
 
 def _resolve_path(value: str, file: Path, key: str) -> Path:
-    """Return the path that a value of the file names; raise CardError if it can be no path."""
-    with translate_errors(
-        f"{file}: key '{key}': {value!r} is no path", CardError, RuntimeError, ValueError
-    ):
+    """Return the path that a value of a settings file stands for, relative to the file's folder.
+
+    Args:
+        value: The path as it is written in the file; ``~`` is the user's home.
+        file: The path of the settings file.
+        key: The key that has the value, for the message.
+
+    Raises:
+        CardError: The value can be no path.
+    """
+    problem = f"{file}: key '{key}': {value!r} is no path"
+    # In the block, RuntimeError and ValueError become a CardError with this message.
+    with translate_errors(problem, CardError, RuntimeError, ValueError):
         if "\0" in value:
             raise ValueError("it holds a NUL byte")
         return file.parent / Path(value).expanduser()
 
 
-def _join(values: Sequence[object] | None) -> str:
+def _join_by_commas(values: Sequence[object] | None) -> str:
     return ",".join(map(str, values or ()))
 
 
 @cache
 def find_config(folder: Path) -> Path | None:
-    """Return the file of settings in a folder or the nearest above it; None if there is none.
+    """Return the settings file in a folder, or else in the nearest folder above it.
 
-    It is a ``stsbench.toml``, or a ``pyproject.toml`` with a table of ours.
+    It is a ``stsbench.toml``, or a ``pyproject.toml`` with a table ``[tool.stsbench]``. None if
+    there is no such file.
 
     Raises:
         StsbenchError: The file belongs to another user.
     """
     folders = (folder, *folder.parents)
-    paths = (parent / name for parent in folders for name in (FILE, PROJECT))
+    paths = (parent / name for parent in folders for name in (CONFIG_FILE, PYPROJECT_FILE))
     for path in paths:
-        # A folder or pipe of this name is refused when it is read.
-        is_config = path.name == FILE and path.exists()
+        # A folder or pipe of this name counts too: reading it raises an error.
+        is_config = path.name == CONFIG_FILE and path.exists()
         if is_config or _has_our_table(path):
             # The file decides which encoders' code is run, so that it must be the user's or root's.
             if os.name == "posix" and path.stat().st_uid not in (os.geteuid(), 0):
@@ -117,25 +133,31 @@ def find_config(folder: Path) -> Path | None:
 
 
 def _has_our_table(path: Path) -> bool:
-    return path.is_file() and TABLE in path.read_text(encoding="utf-8", errors="replace")
+    return path.is_file() and PYPROJECT_TABLE in path.read_text(encoding="utf-8", errors="replace")
 
 
 def read_config(path: Path) -> ProjectConfig:
     """Return the settings of a file; raise CardError for a key or value that it may not have."""
     table = parse_toml(path)
-    if path.name != PROJECT:
+    if path.name != PYPROJECT_FILE:
         return convert(table, ProjectConfig, where=str(path))
     own_table = table.get("tool", {}).get("stsbench", {})
-    return convert(own_table, ProjectConfig, where=f"{path}: {TABLE}")
+    return convert(own_table, ProjectConfig, where=f"{path}: {PYPROJECT_TABLE}")
 
 
 def format_settings(plan: RunPlan) -> str:
-    """Return a run's settings as the text of a file in its results folder.
+    """Return a run's settings as the TOML text of a settings file.
 
-    The same run can be started by ``--config`` with this file.
+    The file is written into the results folder, so paths are relative to that. The same run can be
+    started by ``--config`` with this file. Secrets, such as a server's key, are replaced by the
+    text ``REDACTED``.
+
+    Args:
+        plan: The encoders, tasks and other settings of the run.
     """
     folder = plan.results_folder.resolve()
     settings: Mapping[str, object] = {
+        # Paths relative to the folder, other names without secrets.
         "encoders": [_portable_spec(spec, folder) for spec in plan.encoders],
         "names": list(plan.names.values()),
         "tasks": split_names(str(plan.tasks)),
@@ -147,6 +169,7 @@ def format_settings(plan: RunPlan) -> str:
         "cards": [_relative_path(cards, folder) for cards in plan.catalogue.folders],
         "results": ".",
     }
+    # Settings without a value are left out.
     lines = [f"{key} = {toml(value)}" for key, value in settings.items() if value]
     comments = [
         "# The settings of the last run into this folder; --config of this file repeats it."
@@ -168,10 +191,15 @@ def _portable_spec(spec: str, folder: Path) -> str:
 
 
 def join_assignments(typed: Sequence[str], from_file: Sequence[str]) -> list[str]:
-    """Return the ``key=value`` texts of ``--set`` that are in force.
+    """Return the ``key=value`` texts of ``--set`` that a run uses.
 
-    Those that the user typed replace all of a file's; but if the file has omitted secrets, only
-    those with the same keys.
+    * Usually the texts that the user typed replace all of the settings file's.
+    * If the file has placeholders for secrets, the user types these again. Then a typed text
+      replaces only the file's text with the same key.
+
+    Args:
+        typed: The texts that the user typed.
+        from_file: The texts of the settings file.
     """
     if not any(REDACTED in text for text in from_file):
         return list(typed)

@@ -25,7 +25,7 @@ def convert_command(
     vectors: opt.Vectors = "",
     limit: opt.VectorLimit = None,
     text: opt.ActivationText = "wiki1m_head",
-    corpora: opt.Corpora = None,
+    corpora: opt.TextFolder = None,
 ) -> None:
     """Convert an encoder into a folder.
 
@@ -35,6 +35,7 @@ def convert_command(
     Example: stsbench convert infersent infersent1.pkl infersent-1
     Example: stsbench convert openvino-int8 minilm minilm-int8 --text wiki1m_head
     """
+    # The function that converts, and the names of the options that it uses.
     conversion = look_up("conversion", kind, CONVERSIONS)
     values_by_option = {
         "--version": version,
@@ -45,7 +46,8 @@ def convert_command(
     }
     idle_options = sorted(values_by_option.keys() - {*conversion.options})
     TypedOptions.from_context(context).forbid(f"with '{kind}'", *idle_options)
-    # The functions of conversions take the values in the order of their options.
+    # The function's further parameters are in the order of its options. It returns further options
+    # for 'stsbench run', or None.
     arguments = [values_by_option[option] for option in conversion.options]
     run_options = conversion.convert(source, out, *arguments) or ""
     print_text(f"wrote {out}; run it with: stsbench run --encoder {out}{run_options}")
@@ -59,10 +61,10 @@ def _convert_skip_thoughts(source: Path, out: Path) -> None:
 
 
 def _convert_infersent(source: Path, out: Path, version: Literal[1, 2], vectors_file: str) -> None:
-    """Convert the published weights of InferSent.
+    """Convert the published weights of the encoder InferSent into a folder.
 
     Args:
-        source: The released file.
+        source: The released file of weights.
         out: The folder to write.
         version: InferSent's version.
         vectors_file: The path of its file of word vectors; empty for the one that it was trained
@@ -74,7 +76,9 @@ def _convert_infersent(source: Path, out: Path, version: Literal[1, 2], vectors_
 
 
 def _expand_vocabulary(source: Path, out: Path, vectors_file: str, limit: int | None) -> None:
-    """Write a copy of a recurrent encoder whose vocabulary has the words of a file of vectors.
+    """Write a copy of a Skip-Thoughts or Quick-Thoughts encoder that knows more words.
+
+    Its vocabulary then has the words of a file of word vectors.
 
     Args:
         source: The folder or name of the encoder.
@@ -101,16 +105,19 @@ def _expand_vocabulary(source: Path, out: Path, vectors_file: str, limit: int | 
 
 
 def _quantise(source: Path, out: Path, text: str | None = None, corpora: Path | None = None) -> str:
-    """Convert a transformer to int8, for OpenVINO if there is a text, otherwise for ONNX.
+    """Convert a transformer encoder to 8-bit integers, for the runtime ONNX or OpenVINO.
+
+    Without a text it is converted for ONNX, with a text for OpenVINO.
 
     Args:
         source: The folder or name of the encoder.
         out: The folder to write.
-        text: The corpus or file on which activations are measured; None for ONNX, which needs none.
+        text: The corpus or file of text on which the ranges of activations are measured, for
+            OpenVINO; None for ONNX, which measures none.
         corpora: The folder of corpora; None for the default one.
 
     Returns:
-        The options with which ``stsbench run`` runs the converted encoder.
+        The options, beginning with a blank, with which ``stsbench run`` runs the converted encoder.
     """
     from stsbench.data.corpora.corpus import load_corpus
     from stsbench.encoders.quantise import (

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 def fetch_command(
     names: opt.NamesToFetch,
     *,
-    data: opt.Data = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    data: opt.DataFolder = None,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
 ) -> None:
     """Fetch data from the Hub before a run.
 
@@ -35,7 +35,8 @@ def fetch_command(
     from stsbench.data.task import expand_names
     from stsbench.data.task_names import find_task_or_suite_ids, known_names
 
-    catalogue = opt.read_cards(cards)
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
+    catalogue = opt.make_catalogue(cards)
     corpora = catalogue.corpora()
     for name in names:
         if name not in corpora and not find_task_or_suite_ids(name, catalogue):
@@ -46,6 +47,7 @@ def fetch_command(
         raise StsbenchError(
             "--data has no effect: a corpus is not evaluation data; leave --data out"
         )
+    # Corpora, and the tasks that suites and corpora consist of.
     expanded_names: list[str] = []
     for name in names:
         if name not in corpora:
@@ -68,9 +70,15 @@ def fetch_command(
 
 
 def _fetch(name: str, data: Path | None, catalogue: Catalogue) -> str:
-    """Fetch a corpus or a task, and return what was fetched as text.
+    """Fetch a corpus or a task from the Hub, and return what was fetched as text.
 
-    For a corpus that is its file, for a task the number of rows and the source of each split.
+    For a corpus that is the path of its file. For a task it is the number of rows and the source of
+    each split.
+
+    Args:
+        name: The name of a corpus or a task.
+        data: The folder of evaluation data, which is read first; None for none.
+        catalogue: The cards of tasks and corpora.
     """
     from stsbench.data.corpora.corpus import fetch_corpus
     from stsbench.data.task import load_task
@@ -90,9 +98,9 @@ def _fetch(name: str, data: Path | None, catalogue: Catalogue) -> str:
 def verify_command(
     *,
     names: opt.NamesToVerify,
-    data: opt.Data = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    data: opt.DataFolder = None,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> int:
     """Check data against the cards.
@@ -103,7 +111,8 @@ def verify_command(
     """
     from stsbench.data.task import expand_names, load_task
 
-    catalogue = opt.read_cards(cards)
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
+    catalogue = opt.make_catalogue(cards)
     folder = find_data_folder(data)
     task_names = expand_names(names, catalogue) if names else _find_local_tasks(catalogue, folder)
     tasks = [load_task(name, data=data, catalogue=catalogue) for name in task_names]
@@ -112,7 +121,7 @@ def verify_command(
     if as_json:
         print_json(rows)
     else:
-        print_records(rows, right=["rows"])
+        print_records(rows, number_keys=["rows"])
         print_text(
             f"\n{n_matching} of {len(rows)} splits match their cards "
             "(counts, characters, means, sha256)"
@@ -131,7 +140,13 @@ def _find_local_tasks(catalogue: Catalogue, folder: Path | None) -> list[str]:
 
 
 def _has_any_file(card: TaskCard, folder: Path | None) -> bool:
-    """Return whether any file of a task exists; those in the data folder need one."""
+    """Return whether any file of a task exists.
+
+    Args:
+        card: The task's card, which says in which files its splits are.
+        folder: The folder of evaluation data; None if there is none. Files of a user's own task may
+            be elsewhere.
+    """
     from stsbench.data.task import source_files
 
     return any(
@@ -142,10 +157,16 @@ def _has_any_file(card: TaskCard, folder: Path | None) -> bool:
 
 
 def _verify_split(task: Task, split: str) -> dict[str, Any]:
-    """Return the table's row for a split; its verdict is "OK" or what is wrong.
+    """Compare a split of a task with the task's card, and return a row of a table.
 
-    The cells of counts and the mean are empty if the split cannot be loaded. A mean of gold scores
-    is that of pairs with scores; for other splits its cell is empty.
+    Args:
+        task: The task.
+        split: The name of the split.
+
+    Returns:
+        Values by column: ``task``, ``split``, ``rows`` (their number), ``characters`` (of the first
+        and of the second sentences), ``mean`` (of the gold scores; empty for a split without) and
+        ``verdict``: "OK" or what is wrong. If the split cannot be loaded, the numbers are empty.
     """
     import numpy as np
 
@@ -162,8 +183,9 @@ def _verify_split(task: Task, split: str) -> dict[str, Any]:
     missing_files = [
         path for path, _ in source_files(task.card.local, split, task.data) if not path.is_file()
     ]
-    # Without any file the data folder is not meant to hold the task, and the Hub's data are read.
-    # If it has only some of the files, the user has lost one, even if the Hub could replace it.
+    # If the data folder has no file of the task, it is not meant to hold it, and the data are read
+    # from the Hub below. If it has only some files, the user has lost one: that is reported, even
+    # if the Hub could replace it.
     if missing_files and _has_any_file(task.card, task.data):
         return {**row, "verdict": f"{missing_files[0]}: is missing"}
     try:
@@ -172,11 +194,11 @@ def _verify_split(task: Task, split: str) -> dict[str, Any]:
         return {**row, "verdict": describe_error_line(error)}
     items = loaded.split
     gold_mean = f"{np.mean(items.gold):.6f}" if isinstance(items, PairSplit) else ""
+    # Counts, characters, means or hashes that are not those of the card, one sentence each.
     differences_from_card = "; ".join(loaded.differences)
     return {
         **row,
         "rows": items.n,
-        # A count for each side: the first and the second sentences.
         "characters": " + ".join(map(str, count_characters(items))),
         "mean": gold_mean,
         "verdict": differences_from_card or "OK",
@@ -200,8 +222,8 @@ def make_command(
     name: opt.CorpusToMake,
     *,
     corpora: opt.CorporaToFill = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
 ) -> None:
     """Make training text from published data.
 
@@ -211,9 +233,11 @@ def make_command(
     """
     from stsbench.data.corpora.making import DocumentTokenizer, make_corpus
 
-    catalogue = opt.read_cards(cards)
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
+    catalogue = opt.make_catalogue(cards)
 
     def open_tokenizer(model: str, revision: str) -> DocumentTokenizer:
+        """Return the tokenizer by which a corpus of long documents counts their tokens."""
         # Imports torch, which few corpora need.
         from stsbench.encoders.transformer.backbone import TokenCounter
 
@@ -250,10 +274,10 @@ def back_translate_command(
     batch_size: opt.TranslatedAtOnce = 32,
     limit: opt.SentenceLimit = None,
     device: opt.Device = "auto",
-    corpora: opt.Corpora = None,
-    data: opt.Data = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    corpora: opt.TextFolder = None,
+    data: opt.DataFolder = None,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
 ) -> None:
     """Translate sentences there and back, to train on the pairs.
 
@@ -263,7 +287,8 @@ def back_translate_command(
     """
     from stsbench.data.corpora.corpus import load_corpus
 
-    catalogue = opt.read_cards(cards)
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
+    catalogue = opt.make_catalogue(cards)
     typed = TypedOptions.from_context(context)
     if mode == "greedy":
         typed.forbid("with --mode greedy", "--temperature", "--seed")

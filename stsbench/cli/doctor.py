@@ -37,9 +37,9 @@ def doctor_command(
     context: opt.Context,
     *,
     hub: opt.TryHub = False,
-    data: opt.Data = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    data: opt.DataFolder = None,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> int:
     """Show what works on this machine, and what is missing.
@@ -48,12 +48,13 @@ def doctor_command(
 
     Example: stsbench doctor --data DIR
     """
-    catalogue = opt.read_cards(cards)
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
+    catalogue = opt.make_catalogue(cards)
     TypedOptions.from_context(context).forbid_beside("--hub", "--data")
     report: dict[str, Any] = {
         "stsbench": version_of("stsbench"),
-        "versions": list(_package_versions()),
-        "devices": list(_devices()),
+        "versions": list(_package_rows()),
+        "devices": list(_device_rows()),
     }
     if hub:
         report |= _check_hub(report["versions"], catalogue)
@@ -68,9 +69,17 @@ def doctor_command(
 
 
 def _check_hub(versions: Sequence[dict[str, Any]], catalogue: Catalogue) -> dict[str, Any]:
-    """Check the Hub, and return the report's versions of its packages, its steps and problems.
+    """Fetch a small encoder and small tasks from the Hub, score them, and report each step.
 
-    A folder in the cache holds the stored embeddings of the check, and is removed at its end.
+    A folder in the cache holds the embeddings that this stores, and is removed at the end.
+
+    Args:
+        versions: A row per package, with its installed and allowed version.
+        catalogue: The cards of tasks and encoders.
+
+    Returns:
+        ``versions``, the rows of the packages that the Hub needs; ``steps``, a row per step with
+        its verdict and details; ``problems``, a line per failed step.
     """
     from stsbench.cli.hub_check import minilm_check, run_hub_check
 
@@ -96,11 +105,16 @@ def _check_machine(
         versions: The rows of the report on packages; one that does not fit is a problem.
         data: The data folder; None for the default one.
         catalogue: The cards of tasks and suites.
+
+    Returns:
+        Rows of tables by title: ``folders``, ``data`` (a row per suite), ``missing extras`` (groups
+        of optional packages); and ``problems``, a line per wrong version or wrong data.
     """
     data_folder = data or settings.data_folder()
-    # "found", "missing", or what is wrong with a task's data.
+    # By task: "found", "missing", or what is wrong with its data.
     states = {
-        task: _check_data(catalogue.task(task), data_folder) for task in catalogue.paths("tasks")
+        task: _describe_data_state(catalogue.task(task), data_folder)
+        for task in catalogue.paths("tasks")
     }
     problems = [
         f"{row['package']} {row['here']} is not {row['allowed']}"
@@ -111,7 +125,7 @@ def _check_machine(
         f"{task}: {state}" for task, state in states.items() if state not in ("found", "missing")
     ]
     return {
-        "folders": list(_folders()),
+        "folders": list(_folder_rows()),
         "data": [
             _count_states(name, [states[task] for task in suite.tasks])
             for name, suite in catalogue.suites().items()
@@ -119,6 +133,7 @@ def _check_machine(
         "missing extras": [
             {"extra": extra, "for": purpose}
             for extra, (package, purpose) in EXTRAS.items()
+            # The package cannot be imported.
             if find_spec(package) is None
         ],
         "problems": problems,
@@ -142,16 +157,22 @@ def _count_states(suite: str, states: Sequence[str]) -> dict[str, Any]:
 
 
 def _print_report(report: Mapping[str, Any], *, hub: bool) -> None:
-    """Print a report's tables and problems, and how to report them if the Hub was checked."""
+    """Print the report of ``stsbench doctor``.
+
+    Args:
+        report: The version of stsbench, rows of tables by the title of each table, and in
+            ``problems`` a line per problem.
+        hub: Whether the Hub was checked. Then a note says how to pass the report on.
+    """
     print_text(f"stsbench {report['stsbench']}")
     for title, rows in report.items():
         if rows and title not in ("stsbench", "problems"):
             print_text(f"\n{title}")
-            # A version that does not fit is among the problems.
+            # Whether a version fits is not shown: one that does not is among the problems.
             records = [
                 {column: value for column, value in row.items() if column != "fits"} for row in rows
             ]
-            print_records(records, right=["found", "missing", "wrong", "size"])
+            print_records(records, number_keys=["found", "missing", "wrong", "size"])
     problems = [f"problem: {problem}" for problem in report["problems"]]
     print_text("\n".join(["", *(problems or ["no problems found"])]))
     if hub:
@@ -162,9 +183,13 @@ def _print_report(report: Mapping[str, Any], *, hub: bool) -> None:
 
 
 def _hide_folders(report: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the report without folders of this machine and without what looks like a token.
+    """Return a report without this machine's folders and secrets, so that it can be made public.
 
-    The user's folders become names such as ``<DATA>``, other absolute paths ``<PATH>``.
+    The user's folders become names such as ``<DATA>``, other absolute paths ``<PATH>``, and tokens
+    of the Hub ``<TOKEN>``.
+
+    Args:
+        report: Texts, numbers, lists and dicts, which JSON can hold.
     """
     text = json.dumps(report, ensure_ascii=False)
     folders = {
@@ -176,7 +201,8 @@ def _hide_folders(report: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON val
     for name, folder in folders.items():
         if folder is not None and len(str(folder)) > 1:
             text = text.replace(str(folder), f"<{name}>")
-    # A path begins with a slash that is neither within a word or an address nor behind a name.
+    # A path begins with a slash. Not meant are slashes within a word, in a web address, or behind
+    # one of the names above, as in <DATA>/file.
     absolute_path = rf"(?<![\w:/.>]){re.escape(os.sep)}[^\s'\",;:()\\]+"
     hub_token = r"\bhf_\w+"
     text = re.sub(absolute_path, "<PATH>", text)
@@ -205,11 +231,14 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
 """The extras: a package by which each is recognised, and what the extra is for."""
 
 
-def _package_versions() -> Iterator[dict[str, Any]]:
-    """Yield a row for Python and each required package: the versions installed and allowed.
+def _package_rows() -> Iterator[dict[str, Any]]:
+    """Yield a row for Python and each required package.
 
-    ``results`` is the version of ``constraints.txt``, with which our results were computed; empty
-    if it names none. ``fits`` says whether the installed version is allowed.
+    Yields:
+        ``package`` is its name, ``here`` the installed version, ``allowed`` the versions that
+        stsbench allows, and ``fits`` whether the installed one is among these. ``results`` is the
+        version in ``constraints.txt``, with which the project's own results were computed; empty if
+        the file names none.
     """
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
@@ -224,11 +253,12 @@ def _package_versions() -> Iterator[dict[str, Any]]:
         name, _, version = line.partition("==")
         pinned_versions[canonicalize_name(name)] = version.strip()
     requirements: list[str] = []
+    # If stsbench is not installed, but run from a checkout, it has no metadata: no row is yielded.
     with suppress(metadata.PackageNotFoundError):
         requirements.append(f"python{metadata.metadata('stsbench')['Requires-Python']}")
         requirements += metadata.requires("stsbench") or []
     for requirement in map(Requirement, requirements):
-        # Requirements with a marker are those of extras.
+        # A requirement with a condition, such as "; extra == 'plots'", is of optional packages.
         if requirement.marker is not None:
             continue
         installed = version_of(requirement.name)
@@ -242,8 +272,11 @@ def _package_versions() -> Iterator[dict[str, Any]]:
         }
 
 
-def _devices() -> Iterator[dict[str, str]]:
-    """Yield a row for the processor and for each accelerator; without one, what needs it."""
+def _device_rows() -> Iterator[dict[str, str]]:
+    """Yield a row for the processor and for each GPU or other accelerator.
+
+    If there is no accelerator, the second row says so, and what one is needed for.
+    """
     import torch
 
     from stsbench.encoders.accelerator import list_accelerators
@@ -259,10 +292,14 @@ def _devices() -> Iterator[dict[str, str]]:
         }
 
 
-def _folders() -> Iterator[dict[str, str]]:
-    """Yield a row with the state and size of each of the user's folders and parts of caches.
+def _folder_rows() -> Iterator[dict[str, str]]:
+    """Yield a row for each of the user's folders of data, and for each part of the caches.
 
-    Their paths are private and not part of the report.
+    Paths are private, so they are not in the rows.
+
+    Yields:
+        ``folder`` is the variable or name by which the folder is set, ``state`` whether it exists,
+        and ``size`` its size in MB, empty if it does not exist.
     """
     from huggingface_hub import constants
 
@@ -270,7 +307,8 @@ def _folders() -> Iterator[dict[str, str]]:
     cache_parts: list[Path] = []
     if cache.is_dir():
         cache_parts = [path for path in sorted(cache.iterdir()) if path.is_dir()]
-    # A user sets the first three; a cache is made when something is stored in it.
+    # What to say of a folder that does not exist: a user sets the first three; a cache is made when
+    # something is stored in it.
     absent_user_folder, absent_cache = "set to a folder that does not exist", "not made yet"
     folders: list[tuple[str, Path | None, str]] = [
         ("STSBENCH_DATA", settings.data_folder(), absent_user_folder),
@@ -286,7 +324,7 @@ def _folders() -> Iterator[dict[str, str]]:
             state = "not set"
         elif path.is_dir():
             state = "found"
-            # The size of our cache is that of its parts, which have rows of their own.
+            # The size of stsbench's cache is that of its parts, which have rows of their own.
             if path != cache:
                 size = f"{_folder_size(path) / 1e6:,.1f} MB"
         else:
@@ -303,14 +341,18 @@ def _folder_size(folder: Path) -> int:
     )
 
 
-def _check_data(card: TaskCard, data: Path | None) -> str:
-    """Return the state of a task's data: "found", "missing", or what is wrong.
+def _describe_data_state(card: TaskCard, data: Path | None) -> str:
+    """Return the state of a task's data on this machine.
 
-    Each file is compared with what the card says of it.
+    Each file is compared with the card, which has its size and hash.
 
     Args:
         card: The task's card.
         data: The data folder; None if there is none.
+
+    Returns:
+        "found" if all files are there and match the card, "missing" if none is there, otherwise
+        what is wrong.
     """
     from stsbench.data.splits import check_file
     from stsbench.data.task import source_files
@@ -318,6 +360,7 @@ def _check_data(card: TaskCard, data: Path | None) -> str:
     if card.package is not None:
         # The data are part of a Python package.
         return "found"
+    # For each file of the task, its path and what the card says of it.
     paths_and_cards = [
         path_and_card
         for split in card.splits

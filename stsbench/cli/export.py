@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stsbench.cli import options as opt
 from stsbench.cli.printing import (
-    emit,
     print_error,
     print_errors,
     print_json,
     print_text,
     print_unchanged,
     select_trusted,
+    write_or_print,
 )
 from stsbench.core.errors import DataError, OutputError, Remedy, StsbenchError, look_up
 from stsbench.core.files import write_atomically
@@ -48,8 +48,8 @@ def export_command(
     tasks: opt.OnlyTasks = None,
     protocol: opt.OnlyProtocol = None,
     out: opt.ExportFile = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> None:
     """Write results for other tools.
@@ -58,13 +58,16 @@ def export_command(
 
     Example: stsbench export --format mteb --out mteb-files
     """
-    catalogue = opt.read_cards(cards)
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
+    catalogue = opt.make_catalogue(cards)
+    # The function that writes or prints results in this format.
     write = look_up("format", fmt, FORMATS)
     selected = [
         result
         for result in _select_results(results, encoder, tasks, catalogue)
         if protocol in (None, result.protocol["name"])
     ]
+    # Leaves out results whose score is not what their per-item columns give.
     trusted_results = select_trusted(selected, catalogue)
     if not trusted_results:
         raise DataError(f"{results}: no results of these tasks by this protocol to export")
@@ -77,8 +80,8 @@ def cite_command(
     encoder: opt.OnlyEncoders,
     tasks: opt.OnlyTasks = None,
     out: opt.TableFile = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
 ) -> None:
     """Print BibTeX for all that results rest on.
 
@@ -89,11 +92,12 @@ def cite_command(
     """
     from stsbench.boards.exports.bibtex import cite_results
 
-    catalogue = opt.read_cards(cards)
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
+    catalogue = opt.make_catalogue(cards)
     selected = _select_results(results, encoder, tasks, catalogue)
     if not selected:
         raise DataError(f"'{results}' has no such results", remedy=Remedy("score"))
-    emit(cite_results(selected, catalogue), out)
+    write_or_print(cite_results(selected, catalogue), out)
 
 
 def _select_results(
@@ -101,11 +105,12 @@ def _select_results(
 ) -> list[Result]:
     """Return the results of these encoders and tasks, and print which files are no valid results.
 
-    If results of older states are omitted, a line says so.
+    Only current results are returned: those of the state of an encoder that a run made or reused
+    last. If there are older ones, a line says so.
 
     Args:
         folder: The results folder.
-        encoders: A comma list of names; empty for all.
+        encoders: Names of encoders; empty for all.
         tasks: A comma list of tasks and suites; None for all.
         catalogue: The cards of encoders and tasks.
 
@@ -129,7 +134,13 @@ def _select_results(
 def _write_mteb(
     results: Sequence[Result], out: Path | None, catalogue: Catalogue, as_json: bool
 ) -> None:
-    """Write results as MTEB's files into a folder, and print which were omitted, and how many.
+    """Write results into a folder as files of the benchmark MTEB, and print which were omitted.
+
+    Args:
+        results: The results.
+        out: The folder; None is an error.
+        catalogue: The cards of tasks and encoders.
+        as_json: Whether to print the files and omitted results as JSON, and all of the latter.
 
     Raises:
         StsbenchError: There is no folder to write into.
@@ -161,14 +172,18 @@ def _write_one_file(
 ) -> None:
     """Write one encoder's results in the format of another tool, or print them without ``out``.
 
+    A model card is the README.md of a model on the Hub. Its results are in a part called the model
+    index, which only the format ``model-index`` has.
+
     Args:
         results: The results to export.
         out: The file to write; the model index is put into a model card that exists. None to print.
-        catalogue: The cards.
+        catalogue: The cards of tasks and encoders.
         as_json: Whether to print JSON: the model index if the format has one, otherwise the text
             and the file's path.
         noun: What the file is, for the error about several encoders.
-        convert: The function that makes the text.
+        convert: Called with the results of one encoder and the catalogue, returns the text in the
+            format, and the model index or None.
 
     Raises:
         StsbenchError: The results are of several encoders.
@@ -185,11 +200,11 @@ def _write_one_file(
         )
     export = convert(groups[0], catalogue)
     if out is not None:
-        # Only the format of a model card has an index, which is put into an existing card.
+        # write_card puts the index into the card, and keeps the card's other text.
         if export.index is not None:
             write_card(out, export.index)
         else:
-            emit(export.text, out, silent=True)
+            write_or_print(export.text, out, silent=True)
     if as_json:
         file_and_text = {"out": str(out) if out is not None else None, "text": export.text}
         print_json(file_and_text if export.index is None else export.index)
@@ -226,7 +241,7 @@ FORMATS: Mapping[str, Callable[..., None]] = {
 }
 
 
-LIST_FORMATS = (".jsonl", ".txt")
+TEXT_FILE_SUFFIXES = (".jsonl", ".txt")
 """The endings of files of sentences."""
 
 
@@ -237,9 +252,9 @@ def texts_command(
     split: opt.Split = None,
     pairs: opt.WritesPairs = False,
     out: opt.TextsFile = None,
-    data: opt.Data = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    data: opt.DataFolder = None,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
 ) -> None:
     """Write the sentences of tasks, for other toolkits to embed.
 
@@ -258,7 +273,7 @@ def texts_command(
 
     if not tasks:
         raise StsbenchError("texts needs a task or a suite, e.g. stsbench texts stsb")
-    if out is not None and out.suffix not in LIST_FORMATS:
+    if out is not None and out.suffix not in TEXT_FILE_SUFFIXES:
         raise StsbenchError(f"--out '{out}': give a file that ends in .jsonl or .txt")
     if pairs and out is not None and out.suffix != ".jsonl":
         raise StsbenchError(f"--out '{out}': pairs go to a file that ends in .jsonl")
@@ -267,11 +282,12 @@ def texts_command(
         protocol=protocol,
         split=split,
         data=data,
-        catalogue=opt.read_cards(cards),
+        catalogue=opt.make_catalogue(cards),
     )
     context = RunContext(plan, RunCallbacks().with_raised_failures())
+    # With --pairs, a task gives its pairs, each joined into one text. A task that needs embeddings
+    # has no pairs to score: for_pair_scorer is None.
     planned_tasks = [task.for_pair_scorer if pairs else task for task in context.tasks.values()]
-    # Tasks that need embeddings have no pairs to score.
     texts = [text for task in filter(None, planned_tasks) for text in task.texts()]
     if not pairs:
         texts = list(dict.fromkeys(texts))
@@ -285,17 +301,31 @@ def texts_command(
 
 
 def _to_record(text: str) -> dict[str, str]:
-    """Return the JSON object of a sentence, or of a joined pair."""
+    """Return the JSON object of a sentence, or of a pair of sentences.
+
+    Args:
+        text: A sentence; or both sentences of a pair joined into one text, which begins with
+            ``PAIR_MARK``.
+
+    Returns:
+        The sentence as ``text``, or those of a pair as ``sentence1`` and ``sentence2``.
+    """
     from stsbench.data.readers.columns import PAIR_NAMES
     from stsbench.encoders.pairs import split_pair
 
     if not text.startswith(PAIR_MARK):
         return {"text": text}
+    # PAIR_NAMES begins with the usual names of the two columns.
     return dict(zip(PAIR_NAMES[0], split_pair(text), strict=True))
 
 
 def _format_texts(sentences: Sequence[str], path: Path | None) -> str:
-    """Return the content of a file of texts, in the format of its ending; None: JSON lines.
+    """Return the content of a file of sentences, or of pairs of sentences.
+
+    Args:
+        sentences: The sentences; or pairs, each joined into one text.
+        path: The file. If it ends in .jsonl, or is None, there is one JSON object per line;
+            otherwise there is one sentence per line.
 
     Raises:
         OutputError: A sentence has a line break, which plain text cannot hold.

@@ -18,7 +18,7 @@ from stsbench.encoders.metadata import read_metadata
 from stsbench.encoders.named import NamedEncoder
 from stsbench.results.record import Result
 
-MAX_DIFFERENCE = 0.05
+MAX_POINTS_APART = 0.05
 """How far a score, of 100, may be from the published one: libraries add in other orders."""
 STEPS: Mapping[str, tuple[str, ...]] = {
     "Hub": (),
@@ -56,8 +56,11 @@ class HubCheck:
         """The checkpoint as any run would load it."""
         return load_named(self.model, params={"revision": self.revision}, catalogue=self.catalogue)
 
-    def _hub(self) -> str:
-        """Check that the Hub answers; return as text the commit that the model is at."""
+    def _check_hub(self) -> str:
+        """Check that the Hub answers; return as text the commit that the model is at.
+
+        ``self.model`` is the model's name on the Hub.
+        """
         from huggingface_hub import get_token
 
         from stsbench.data.hub.repository import Repository
@@ -68,12 +71,13 @@ class HubCheck:
         token = "with a token" if get_token() else "without a token"
         return f"answers, {token}; {self.model} is at {listing.commit[:12]}"
 
-    def _data(self) -> str:
+    def _check_data(self) -> str:
         """Load the data of each task from the Hub; return as text their sizes and commits.
 
-        For data that are not of the Hub it is their source, as ``package``.
+        For data that are not from the Hub the source is named, such as ``package``.
         """
         descriptions = []
+        # The published score of each task, by its name.
         for name in self.published:
             # The user's data folder is not read, whatever it holds.
             task = replace(load_task(name, catalogue=self.catalogue), data=None)
@@ -82,7 +86,7 @@ class HubCheck:
             descriptions.append(f"{name} {loaded.split.n} pairs ({origin})")
         return ", ".join(descriptions)
 
-    def _checkpoint(self) -> str:
+    def _check_checkpoint(self) -> str:
         """Find the checkpoint; return as text its revision and size."""
         from stsbench.encoders.checkpoint import find_checkpoint
 
@@ -90,10 +94,11 @@ class HubCheck:
         size = sum(path.stat().st_size for path in checkpoint.weights)
         return f"{self.model} ({self.revision[:12]}), weights of {size / 1e6:.0f} MB"
 
-    def _cache(self) -> str:
-        """Check that the checkpoint is in the Hub's cache; return that as text."""
+    def _check_cache(self) -> str:
+        """Check that the checkpoint is in the Hub's cache on this machine; return that as text."""
         from huggingface_hub import try_to_load_from_cache
 
+        # The path of the cached file, or another value if it is not cached.
         config = try_to_load_from_cache(self.model, "config.json", revision=self.revision)
         if not isinstance(config, str):
             raise DataError(
@@ -101,8 +106,11 @@ class HubCheck:
             )
         return "the checkpoint is kept in the Hub's cache, for a run without a network"
 
-    def _tokenizer(self) -> str:
-        """Check that the tokenizer gives the expected token ids; return their number as text."""
+    def _check_tokenizer(self) -> str:
+        """Check that the tokenizer gives the expected token ids; return their number as text.
+
+        ``self.sentence`` is a sentence, and ``self.ids`` its token ids.
+        """
         encoder = self.encoder.encoder
         if not isinstance(encoder, TokenEncoder):
             raise EncoderError(
@@ -115,18 +123,23 @@ class HubCheck:
             )
         return f"'{self.sentence}' gives the {len(ids)} tokens that it should"
 
-    def _device(self) -> str:
+    def _check_device(self) -> str:
         """Score all tasks; return as text the number of embedded sentences and the device."""
-        n_encoded = sum(result.run["encoded"] for result in self._results().values())
+        n_encoded = sum(result.run["encoded"] for result in self._score_tasks().values())
         device = read_metadata(self.encoder.encoder).device_used
         return f"{n_encoded} sentences embedded on {device}"
 
-    def _store(self) -> str:
-        """Score all tasks again, and check that no sentence is embedded; return text on it.
+    def _check_store(self) -> str:
+        """Score all tasks again, and check that every embedding comes from the store.
 
-        The text has the number of embeddings that were found in the store.
+        An earlier step has scored them and stored the embeddings.
+
+        Returns:
+            A text with the number of embeddings that were found in the store.
         """
-        results = self._results().values()
+        results = self._score_tasks().values()
+        # "encoded" is the number of sentences that a run has embedded, "from_store" that of stored
+        # ones.
         if n_encoded := sum(result.run["encoded"] for result in results):
             raise EncoderError(
                 f"{n_encoded} embeddings were stored a moment ago and are not found again"
@@ -134,28 +147,32 @@ class HubCheck:
         n_stored = sum(result.run["from_store"] for result in results)
         return f"all {n_stored} embeddings are found again"
 
-    def _score(self) -> str:
-        """Check that each score is near the published one; return all, times 100, as text."""
-        results_by_task = self._results()
+    def _check_score(self) -> str:
+        """Check that each score is near the published one; return both of each task as text.
+
+        ``self.published`` holds the published scores by task, times 100.
+        """
+        results_by_task = self._score_tasks()
         descriptions, differences = [], []
         for task, published_score in self.published.items():
             score = 100 * results_by_task[task].score
             descriptions.append(f"{task} {score:.2f} (published {published_score:.2f})")
             differences.append(abs(score - published_score))
         text = ", ".join(descriptions)
-        if max(differences, default=0.0) > MAX_DIFFERENCE:
-            raise EncoderError(f"{text}: more than {MAX_DIFFERENCE} apart")
+        if max(differences, default=0.0) > MAX_POINTS_APART:
+            raise EncoderError(f"{text}: more than {MAX_POINTS_APART} apart")
         return text
 
-    def _results(self) -> dict[str, Result]:
-        """Return the encoder's result on each task, with data from the Hub and a store of its own.
+    def _score_tasks(self) -> dict[str, Result]:
+        """Score the encoder on all tasks, with data from the Hub; return the result by task.
 
-        Each call scores anew; only the first one has to embed the sentences.
+        Each call scores anew. The first one embeds the sentences and stores the embeddings in
+        ``self.folder``, from which later calls read them.
         """
         from stsbench.bench.iteration import iterate
 
         tasks = list(self.published)
-        # An empty data folder makes the data come from the Hub.
+        # A data folder without any file, so that the data are read from the Hub.
         empty_folder = self.folder / "no data"
         empty_folder.mkdir(exist_ok=True)
         results = iterate(
@@ -169,9 +186,10 @@ class HubCheck:
 
 
 def minilm_check() -> HubCheck:
-    """Return the check of all-MiniLM-L6-v2 (90 MB) on 250 and 1,379 pairs.
+    """Return the check of the Hub by the model all-MiniLM-L6-v2 (90 MB) and two small tasks.
 
-    The token ids are those of BERT's vocabulary.
+    The tasks have 250 and 1,379 pairs of sentences. The model must give their published scores, and
+    for a sentence the token ids of BERT's vocabulary.
     """
     row = look_up_published_row("mteb/results/all-MiniLM-L6-v2")
     scores = {score.task: score.value for score in row.scores}
@@ -185,15 +203,22 @@ def minilm_check() -> HubCheck:
 
 
 def run_hub_check(check: HubCheck) -> list[dict[str, str]]:
-    """Return a row for each of ``STEPS``, with its verdict and details.
+    """Take each step of a check of the Hub, and return a row for each.
 
-    The verdict is "fine", "failed" for an error of the user or the network, or "not tried" if a
-    step that it needs is not fine. A bug is raised.
+    ``STEPS`` lists them in order, each with the earlier steps that it needs. A bug is raised.
+
+    Args:
+        check: The model and the scores that it must give. It has a method for each step, which
+            returns what it found as text, or raises StsbenchError.
+
+    Returns:
+        Rows with the keys ``step``, ``verdict`` and ``detail``. The verdict is "fine", "failed" for
+        an error of the user or the network, or "not tried" if a needed step is not fine.
     """
     rows: dict[str, dict[str, str]] = {}
     for step, needed_steps in STEPS.items():
-        # The step "Hub" is the method _hub.
-        take_step = getattr(check, f"_{step.lower()}")
+        # The step "Hub" is the method _check_hub.
+        take_step = getattr(check, f"_check_{step.lower()}")
         unmet = [needed for needed in needed_steps if rows[needed]["verdict"] != "fine"]
         if unmet:
             verdict, detail = "not tried", f"needs {unmet[0]}"

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from stsbench.cli import options as opt
 from stsbench.cli.option_values import TypedOptions, choose_format
 from stsbench.cli.printing import (
-    emit,
     print_error,
     print_errors,
     print_paragraph,
     select_trusted,
     show_count,
+    write_or_print,
 )
 from stsbench.cli.tables import print_table
-from stsbench.cli.wording import word_notes
+from stsbench.cli.wording import notes_with_commands
 from stsbench.core.errors import StsbenchError
 from stsbench.plots.labels import FIGURES, figure_width
 
@@ -41,11 +41,11 @@ def leaderboard_command(
     context: opt.Context,
     *,
     results: opt.OptionalResultsFolder = None,
-    table: opt.Table = None,
-    suite: opt.Suite = None,
+    table: opt.TableName = None,
+    suite: opt.SuiteName = None,
     protocol: opt.OnlyProtocol = None,
     output: opt.BoardFormat = "terminal",
-    show: opt.Show = None,
+    show: opt.ShownNumbers = None,
     exact: opt.ExactAverages = False,
     encoder: opt.OnlyEncoders,
     add: opt.AddedRows,
@@ -66,8 +66,8 @@ def leaderboard_command(
     max_lines: opt.MaxLines = None,
     out: opt.TableFile = None,
     width: opt.FigureWidth = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> None:
     """Print a table of results, or a paper's table.
@@ -85,7 +85,8 @@ def leaderboard_command(
     from stsbench.boards.tables.request import TableRequest, needs_own_results
     from stsbench.boards.tables.table import check_show
 
-    catalogue = opt.read_cards(cards)
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
+    catalogue = opt.make_catalogue(cards)
     fmt = check_format(choose_format(output, out, as_json=as_json))
     numbers = check_show(show)
     _check_options(TypedOptions.from_context(context), fmt, table, show, out)
@@ -114,6 +115,7 @@ def leaderboard_command(
             results_folder=folder,
             protocol=protocol,
             show=numbers,
+            mean_intervals=check_intervals(intervals) != "none",
             ranks=ranks,
             detectable=detectable,
             imported=read_mteb_files(mteb) if mteb else None,
@@ -139,7 +141,7 @@ def leaderboard_command(
     for notice in filter(None, [*requested.advice, older]):
         print_error(notice)
     tables = [
-        replace(board, measured_notes=word_notes(board.measured_notes))
+        replace(board, measured_notes=notes_with_commands(board.measured_notes))
         for board in requested.tables
     ]
     if fmt == TERMINAL:
@@ -148,7 +150,7 @@ def leaderboard_command(
         from stsbench.boards.render.figures import draw_table
 
         with figure_width(width):
-            emit(draw_table(tables, numbers, exact=exact), out, fmt=fmt)
+            write_or_print(draw_table(tables, numbers, exact=exact), out, fmt=fmt)
     else:
         text = render(
             tables,
@@ -159,7 +161,7 @@ def leaderboard_command(
             intervals=intervals,
             max_lines=max_lines,
         )
-        emit(text, out)
+        write_or_print(text, out)
 
 
 def _read_directory(folder: Path, catalogue: Catalogue, *, is_optional: bool) -> EncoderDirectory:
@@ -167,8 +169,11 @@ def _read_directory(folder: Path, catalogue: Catalogue, *, is_optional: bool) ->
 
     Args:
         folder: The results folder.
-        catalogue: The cards.
+        catalogue: The cards of encoders.
         is_optional: Whether the folder may be missing, which is as if it were empty.
+
+    Returns:
+        The encoders by their names in tables, with their results.
     """
     from stsbench.results.folder import ResultFolder, read_folder
     from stsbench.results.groups import EncoderDirectory
@@ -186,11 +191,15 @@ def _check_options(
 ) -> None:
     """Raise StsbenchError if options were typed that exclude each other or have no effect.
 
+    Each call of ``typed.forbid`` names the case, and the options that have no effect in it. A call
+    of ``typed.forbid_beside`` names an option first, then those that have no effect beside it.
+
     Args:
         typed: The options that the user typed.
-        fmt: The format of the output.
+        fmt: The format of the output: "terminal", a text format, or one of ``FIGURES``.
         table: The paper's table; None for a suite.
-        show: Which numbers to show; None for the table's own choice.
+        show: Which numbers to show: "published", "measured", "difference", ...; None for the
+            table's own choice.
         out: The file to write; None to print.
     """
     from stsbench.boards.render.formats import TERMINAL
@@ -233,13 +242,13 @@ def _check_options(
 def _print_boards(
     tables: Sequence[Table], show: Show | None, *, exact: bool, intervals: Intervals
 ) -> None:
-    """Print tables in the terminal, and what ± means if a score is a mean over seeds.
+    """Print tables of scores in the terminal, and what ± means if a score is a mean over seeds.
 
     Args:
         tables: The tables.
         show: Which numbers to show, published or measured ones; None for the table's own choice.
         exact: Show exact averages instead of those rounded as in the paper.
-        intervals: The intervals to show.
+        intervals: The 95% intervals to show: of the averages, of all numbers, or none.
     """
     from stsbench.boards.tables.layout import build_layout
 

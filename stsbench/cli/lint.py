@@ -11,7 +11,13 @@ from stsbench.cli import options as opt
 from stsbench.cli.new import parse_roles
 from stsbench.cli.option_values import TypedOptions, choose_format
 from stsbench.cli.overlap import load_tasks
-from stsbench.cli.printing import print_json, print_paragraph, print_text
+from stsbench.cli.printing import (
+    UNLIMITED_WIDTH,
+    fold_lines,
+    line_width,
+    print_json,
+    print_text,
+)
 from stsbench.cli.tables import print_records
 from stsbench.core.errors import look_up
 from stsbench.core.wording import format_count, format_some
@@ -32,9 +38,9 @@ def lint_command(
     drop_unscored: opt.DropUnscored = False,
     language: opt.DataLanguages = "",
     output: opt.PlainFormat = "terminal",
-    data: opt.Data = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    data: opt.DataFolder = None,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> int:
     """Check data for copies, leaks, contradictions, damaged text.
@@ -55,7 +61,7 @@ def lint_command(
     look_up("format", output, dict.fromkeys(("terminal", "markdown", "json")))
     for name in ignore:
         look_up("check", name, dict.fromkeys(check.name for check in CHECKS))
-    catalogue = opt.read_cards(cards)
+    catalogue = opt.make_catalogue(cards)
     names = {*catalogue.paths("tasks"), *catalogue.suites()}
     paths = [
         source
@@ -67,8 +73,10 @@ def lint_command(
         TypedOptions.from_context(context).forbid(
             "without a file", "--columns", "--labels", "--drop-unscored", "--language"
         )
+    # Which column of a file is a sentence, a score or a label.
     roles = parse_roles(columns, labels=labels)
     scores = ScoreSettings(drop_unscored=drop_unscored)
+    # The splits to check, by the name of the file or task.
     data_by_name = {
         path: recognise_task(
             Path(path), path, columns=roles, labels=labels, scores=scores, language=language
@@ -78,19 +86,25 @@ def lint_command(
     if len(paths) < len(sources) or not sources:
         tasks = [source for source in sources if source not in paths]
         data_by_name |= _load_tasks(tasks, near, data, catalogue)
-    return _report(data_by_name, ignore, output)
+    return _check_and_print(data_by_name, ignore, output)
 
 
-def _report(data_by_name: Mapping[str, DataToCheck], ignored: Sequence[str], output: str) -> int:
-    """Check data, print what is found in a format, and return the exit code.
+def _check_and_print(
+    data_by_name: Mapping[str, DataToCheck], ignored: Sequence[str], output: str
+) -> int:
+    """Check evaluation data for errors, print what is found, and return the exit code.
 
     Args:
         data_by_name: The splits of each task or file.
         ignored: The names of checks that are not made.
         output: The format, "terminal", "markdown" or "json".
+
+    Returns:
+        1 if there is a warning, 0 if there are only notes or nothing.
     """
     from stsbench.data.quality import check_data
 
+    # One row per split, with the numbers of its items and warnings, and what was found.
     rows = []
     for name, data in data_by_name.items():
         findings = check_data(data, ignored=ignored)
@@ -108,13 +122,19 @@ def _report(data_by_name: Mapping[str, DataToCheck], ignored: Sequence[str], out
 def _load_tasks(
     names: Sequence[str], min_similarity: float | None, data: Path | None, catalogue: Catalogue
 ) -> dict[str, DataToCheck]:
-    """Load tasks, of each the splits on this machine, or all if there are none.
+    """Load the splits of tasks, to check them.
+
+    The splits that are on this machine are loaded. If a task has none here, all of its splits are
+    loaded from the Hub.
 
     Args:
         names: Tasks and suites; empty for all tasks on this machine.
         min_similarity: The lowest similarity of near-duplicates; None to find none.
         data: The folder of data; None for the default one.
         catalogue: The cards of tasks.
+
+    Returns:
+        By task its splits, which of them is scored, and the languages of its texts.
     """
     from stsbench.data.quality import DataToCheck, load_local_splits
 
@@ -130,14 +150,17 @@ def _load_tasks(
 
 
 def _summarise_split(task: str, split: CheckedSplit, findings: Sequence[Finding]) -> dict[str, Any]:
-    """Return the numbers of a split's items, and what was found in it, as ``--json`` has them.
-
-    ``alone`` is the number of items without a copy in any split of the task.
+    """Return the numbers of a split's items, and what was found in it.
 
     Args:
         task: The name of the task or file.
-        split: The split.
+        split: The split. ``split.copied`` holds the items with a copy in any split of the task.
         findings: What was found in all splits of the task.
+
+    Returns:
+        ``n`` is the number of items, ``alone`` that of items without a copy, ``warnings`` the
+        number of findings by which a score is wrong. ``findings`` holds the fields of each finding:
+        the check, its level ("warning" or "note"), a message, the items and their share.
     """
     split_findings = [finding for finding in findings if finding.split == split.name]
     return {
@@ -154,7 +177,12 @@ def _summarise_split(task: str, split: CheckedSplit, findings: Sequence[Finding]
 
 
 def _print_markdown(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print a table in markdown of rows that :func:`_summarise_split` returns."""
+    """Print what was found in splits, as a table in markdown.
+
+    Args:
+        rows: A mapping per split: ``task``, ``split``, the number of items (``n``), of those
+            without a copy (``alone``), and the ``findings``, each with its ``check`` and ``items``.
+    """
     from stsbench.boards.render.text import MARKDOWN
 
     print_text(MARKDOWN.row(["task", "split", "items", "without a copy", "findings"]))
@@ -166,31 +194,42 @@ def _print_markdown(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _print_findings(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print what was found in splits, the first items of each finding, and a line on copies.
+    """Print each split with a finding, and below it a paragraph per finding with its first items.
+
+    Into a pipe or file, a finding is one line with tabs between its cells.
 
     Args:
-        rows: The splits, as :func:`_summarise_split` returns them.
+        rows: A mapping per split: ``task``, ``split``, the number of items (``n``), of those
+            without a copy (``alone``) and of ``warnings``, and the ``findings``.
     """
-    records = [
-        {
-            "task": row["task"],
-            "split": row["split"],
-            "check": finding["check"],
-            "level": finding["level"],
-            "items": finding["share"],
-            "what": f"{finding['message']} ({format_some([*map(str, finding['items'])])})",
-        }
-        for row in rows
-        for finding in row["findings"]
-    ]
-    print_records(records, right=[])
-    counts = [
-        f"{row['task']} {row['split']} {row['alone']:,} of {row['n']:,}"
-        for row in rows
-        if row["alone"] < row["n"]
-    ]
-    if counts:
-        print_paragraph(f"items without a copy: {', '.join(counts)}")
+    rows_with_findings = [row for row in rows if row["findings"]]
+    n_findings = sum(len(row["findings"]) for row in rows)
     n_warnings = sum(row["warnings"] for row in rows)
-    n_notes = len(records) - n_warnings
+    if line_width() == UNLIMITED_WIDTH:
+        records = [
+            {"task": row["task"], "split": row["split"], **_describe_finding(finding)}
+            for row in rows_with_findings
+            for finding in row["findings"]
+        ]
+        print_records(records, number_keys=[])
+    else:
+        for row in rows_with_findings:
+            print_text(
+                f"{row['task']} {row['split']}: {format_count(row['n'], 'item')}, "
+                f"{row['alone']:,} without a copy"
+            )
+            for finding in map(_describe_finding, row["findings"]):
+                text = f"  {finding['level']}: {finding['items']} {finding['what']}"
+                print_text("\n".join(fold_lines(f"{text} [{finding['check']}]", indent="    ")))
+    n_notes = n_findings - n_warnings
     print_text(f"{format_count(n_warnings, 'warning')}, {format_count(n_notes, 'note')}")
+
+
+def _describe_finding(finding: Mapping[str, Any]) -> dict[str, str]:
+    """Return the name of a finding's check, its level, how many items, and what they have."""
+    return {
+        "check": finding["check"],
+        "level": finding["level"],
+        "items": finding["share"],
+        "what": f"{finding['message']} ({format_some([*map(str, finding['items'])])})",
+    }

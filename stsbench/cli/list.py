@@ -20,17 +20,18 @@ MAX_LISTED_LANGUAGES = 3
 
 def list_command(
     *,
-    kind: opt.Kind = "",
+    kind: opt.KindName = "",
     language: opt.Language = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> None:
     """List tasks, encoders, recipes, tables and more.
 
     Example: stsbench list encoders --language de
     """
-    catalogue = opt.read_cards(cards)
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
+    catalogue = opt.make_catalogue(cards)
     if language is not None and kind not in ("tasks", "encoders"):
         raise StsbenchError(
             "--language chooses tasks or encoders; give: stsbench list tasks --language CODE"
@@ -38,7 +39,8 @@ def list_command(
     if not kind:
         print_text(f"'stsbench list KIND' lists {', '.join(LISTS)}")
         return
-    rows = list(look_up("list", kind, LISTS)(catalogue))
+    list_records = look_up("list", kind, LISTS)
+    rows = list(list_records(catalogue))
     if language is not None:
         codes = sorted({code for row in rows for code in row["language"].split(",") if code})
         rows = [row for row in rows if language in row["language"].split(",")]
@@ -47,15 +49,19 @@ def list_command(
     if as_json:
         print_json(rows)
     elif rows:
-        print_records(list(map(_shorten_record, rows)), right=["n", "size"])
+        print_records(list(map(_shorten_record, rows)), number_keys=["n", "size"])
     else:
         print_text(f"no {kind} here; pass --cards DIR with cards of your own")
 
 
 def _shorten_record(record: Mapping[str, str]) -> dict[str, str]:
-    """Return a record that fits 80 columns.
+    """Return a row of a list that fits 80 columns.
 
-    It has the number of languages in place of many codes, and no supervision of an encoder.
+    It has the number of languages in place of many codes, and leaves out how an encoder was
+    supervised.
+
+    Args:
+        record: The text of each column by its head.
     """
     shortened = {key: text for key, text in record.items() if key != "supervision"}
     languages = record.get("language", "").split(",")
@@ -69,7 +75,8 @@ Records = Iterator[dict[str, str]]
 
 
 def _list_tasks(catalogue: Catalogue) -> Records:
-    """Yield a record per task, with the number of items of its scored split if it is known."""
+    """Yield a record per task; ``n`` is the number of items that are scored, empty if unknown."""
+    # The file of each card, by its id.
     for name in catalogue.paths("tasks"):
         card = catalogue.task(name)
         # A card has a key for each source of its data.
@@ -85,7 +92,10 @@ def _list_tasks(catalogue: Catalogue) -> Records:
 
 
 def _list_encoders(catalogue: Catalogue) -> Records:
-    """Yield a record per encoder; its size is its number of parameters."""
+    """Yield a record per encoder; ``size`` is its number of parameters, such as 22M.
+
+    ``backbone`` is the model that it is built on.
+    """
     from stsbench.boards.published.encoder_facts import count_parameters, format_parameters
 
     for name in catalogue.paths("baselines"):
@@ -102,7 +112,7 @@ def _list_encoders(catalogue: Catalogue) -> Records:
 
 
 def _list_recipes(catalogue: Catalogue) -> Records:
-    """Yield a record per recipe: its method of training, its start, and its training text."""
+    """Yield a record per recipe: its training method, the model it starts from, and its text."""
     for name in catalogue.paths("trainers"):
         card = catalogue.recipe(name)
         yield {
@@ -143,7 +153,11 @@ def _list_corpora(catalogue: Catalogue) -> Records:
 
 
 def _list_tables(catalogue: Catalogue) -> Records:
-    """Yield a record per table, with its paper and number; the catalogue has none of them."""
+    """Yield a record per table of scores, with its paper and number, or "ours" without a paper.
+
+    Args:
+        catalogue: Not used: tables are not in it. All functions of lists have this parameter.
+    """
     from stsbench.boards.published.rows import list_tables, read_sources, read_table_card
 
     for name in list_tables():
@@ -153,7 +167,10 @@ def _list_tables(catalogue: Catalogue) -> Records:
 
 
 def _list_ablations(catalogue: Catalogue) -> Records:
-    """Yield a record per ablation, with how many of its table's rows can be reproduced."""
+    """Yield a record per ablation: a paper's table whose rows ``stsbench reproduce`` trains.
+
+    It says how many of these rows can be reproduced.
+    """
     from stsbench.boards.published.rows import read_sources
     from stsbench.studies.reproduction import FOLDER, load_ablation
 

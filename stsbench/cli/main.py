@@ -39,9 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         Its exit code: 0 if all is fine, 1 for a regression that ``check`` found, a difference that
-        ``parity`` did or a warning of ``lint``, 2 for a user error, 3 for a bug, 130 for Ctrl-C.
+        ``parity`` found or a warning of ``lint``, 2 for a user error, 3 for a bug, 130 for Ctrl-C.
     """
+    # If other processes load the cores, threads of this one sleep while they wait.
     share_cores()
+    # In the block, errors of writing to stdout and stderr are handled, and warnings that are
+    # notices for the user are printed as lines.
     with guarded_streams(), printed_notices():
         exit_code = _run_and_print_errors(sys.argv[1:] if arguments is None else arguments)
     # With Ray a command runs in a child process, which ends here and tells its parent the code.
@@ -51,7 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def printed_notices() -> Iterator[None]:
-    """Print notices as lines in the block, each once; other warnings are printed as before."""
+    """Print warnings that are notices for the user as plain lines, until the end of the block.
+
+    A notice is a warning of the class StsbenchNotice. Each is printed once. Other warnings are
+    printed as Python prints them.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("once", StsbenchNotice)
         show_warning = warnings.showwarning
@@ -64,9 +71,12 @@ def printed_notices() -> Iterator[None]:
             file: TextIO | None = None,
             line: str | None = None,
         ) -> None:
+            """Print a warning, in place of ``warnings.showwarning``, with the same arguments."""
+            """Print a warning, in place of ``warnings.showwarning``, with the same arguments."""
             if issubclass(category, StsbenchNotice):
                 print_error(message)
             else:
+                # Python's own function, which was replaced.
                 show_warning(message, category, filename, lineno, file, line)
 
         warnings.showwarning = show
@@ -74,9 +84,14 @@ def printed_notices() -> Iterator[None]:
 
 
 def _run_and_print_errors(arguments: Sequence[str]) -> int:
-    """Run a command and return its exit code; what it raises is printed in one line.
+    """Run a command and return its exit code; an error is printed in one line.
 
-    Only a bug is printed with its traceback.
+    Errors are tried in this order: one that stsbench raises for the user, Ctrl-C, one that the
+    library typer raises for a wrong option, and a file name that is too long. Anything else is a
+    bug, and is printed with its traceback.
+
+    Args:
+        arguments: The words behind ``stsbench``.
     """
     try:
         return _run_command(arguments)
@@ -87,13 +102,14 @@ def _run_and_print_errors(arguments: Sequence[str]) -> int:
         print_error("stopped; what is done is kept, run the same command to resume")
         return EXIT_INTERRUPTED
     except BaseException as error:  # panics of libraries written in Rust are no Exception
+        # A user's encoder may raise typer's errors too, which then are bugs of the encoder.
         if isinstance(error, TyperException) and _is_from_cli(error):
             context = getattr(error, "ctx", None)
             command = context.command_path if context else "stsbench"
             print_error(f"{error.format_message().strip().rstrip('.')}; see '{command} --help'")
             return EXIT_USER_ERROR
         if isinstance(error, OSError) and error.errno == ENAMETOOLONG:
-            # Long names come only from what the user named.
+            # Only names that the user has typed are so long.
             print_error(f"'{error.filename}': the name is too long for this system")
             return EXIT_USER_ERROR
         print_traceback(error)
@@ -106,6 +122,12 @@ def _run_command(arguments: Sequence[str]) -> int:
 
     Typer's own ``main`` is not called: it treats an EOFError as Ctrl-C, and handles each broken
     pipe itself.
+
+    Args:
+        arguments: The words behind ``stsbench``.
+
+    Args:
+        arguments: The words behind ``stsbench``.
     """
     from stsbench.cli.app import make_app
 
@@ -118,6 +140,7 @@ def _run_command(arguments: Sequence[str]) -> int:
         with app.make_context("stsbench", [*arguments]) as context:
             exit_code = app.invoke(context) or 0
     except Exit as exit_request:
+        # Typer's way to end a command. Raised by a user's encoder, it is an error of the encoder.
         if not _is_from_cli(exit_request):
             raise
         exit_code = exit_request.exit_code
@@ -127,7 +150,8 @@ def _run_command(arguments: Sequence[str]) -> int:
             raise
         exit_code = int(exit_request.code or 0)
     except ValueError:
-        # The Hub's library raises it when imported, if it cannot read an environment variable.
+        # The Hub's library raises it when imported, if an environment variable has a wrong value.
+        # check_hub then raises an error that names the variable. Else the ValueError is a bug.
         check_hub()
         raise
     sys.stdout.flush()
@@ -135,10 +159,14 @@ def _run_command(arguments: Sequence[str]) -> int:
 
 
 def _check_arguments(arguments: Sequence[str]) -> None:
-    """Raise StsbenchError if a word of the command line is empty or no text.
+    """Raise StsbenchError if a word of the command line is empty or no valid text.
 
-    An option with an equals sign and nothing behind it is as an empty word.
+    An option with an equals sign and nothing behind it, ``--data=``, counts as an empty word.
+
+    Args:
+        arguments: The words behind ``stsbench``.
     """
+    # For each word the one before it, which a message names.
     previous_words = ["stsbench", *arguments]
     for previous, argument in zip(previous_words, arguments, strict=False):
         option_without_value = re.fullmatch("(--[a-z-]+)=", argument)
@@ -147,7 +175,8 @@ def _check_arguments(arguments: Sequence[str]) -> None:
             raise StsbenchError(
                 f"no value is given after '{subject}'; is a variable of the shell empty?"
             )
-        # Names become part of results, which are text.
+        # A surrogate stands for a byte of a file name that is no UTF-8. Names become part of
+        # results, which are text.
         has_surrogate = any("\ud800" <= character <= "\udfff" for character in argument)
         if "\0" in argument or has_surrogate:
             raise StsbenchError(
@@ -171,22 +200,25 @@ class GuardedStream:
     """
 
     def __init__(self, stream: TextIO, *, silent: bool = False) -> None:
-        """Guard a stream.
+        """Guard a stream: handle failures to write to it.
 
         Args:
-            stream: The stream.
-            silent: Whether to report no failure, for example because it is stderr itself.
+            stream: The stream, such as stdout.
+            silent: Whether to report no failure, as for stderr, where it would be printed.
         """
         self._stream = stream
         self._silent = silent
 
     def write(self, text: str) -> int:
-        """Write text.
+        """Write text, and return its number of characters.
+
+        Nothing happens if nobody reads the stream any more.
 
         Raises:
-            OutputError: It cannot be written, for another reason than that nobody reads it.
+            OutputError: It cannot be written for another reason, and the stream is not silent.
         """
-        # Libraries write an empty text to find out whether this is a stream of text.
+        # Libraries write an empty text to find out whether this is a stream of text. That must not
+        # fail.
         if text != "":
             with self._guard():
                 self._stream.write(text)
@@ -203,10 +235,10 @@ class GuardedStream:
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
-        """Redirect the stream to nowhere if it cannot be written in the block.
+        """If writing fails in the ``with`` block, redirect the stream to nowhere.
 
         Raises:
-            OutputError: It cannot be written, for another reason than that nobody reads it, and
+            OutputError: Writing failed for another reason than that nobody reads the stream, and
                 the stream is not silent.
         """
         try:
@@ -223,9 +255,10 @@ class GuardedStream:
 
 @contextmanager
 def guarded_streams() -> Iterator[None]:
-    """Guard stdout and stderr until the end of the block.
+    """Replace stdout and stderr by guarded streams until the end of the ``with`` block.
 
-    What is written to a stream that the caller has closed goes nowhere.
+    A guarded stream becomes silent once nobody reads it (``| head``), and reports any other failure
+    to write once. A stream that the caller has closed is replaced by one that goes nowhere.
     """
     original_streams = sys.stdout, sys.stderr
     out, err = (

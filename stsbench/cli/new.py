@@ -50,6 +50,7 @@ def task_command(
     if (source is None) == (not hub):
         raise StsbenchError("give a file or folder, or --hub OWNER/NAME, not both")
     TypedOptions.from_context(context).forbid_without("--hub", "--revision", "--subset")
+    # The columns that the user has named, by what they hold: sentence1, gold, label.
     roles = parse_roles(columns, labels=labels)
     if hub and drop_unscored:
         raise StsbenchError("--drop-unscored needs a file or folder; leave it out with --hub")
@@ -76,11 +77,15 @@ def task_command(
 
 
 def parse_roles(columns: Sequence[str], *, labels: bool) -> dict[str, str]:
-    """Return the columns of ``--columns`` by their role.
+    """Return the columns of ``--columns`` by their role: what a column of a file holds.
 
     Args:
-        columns: The values of the option, comma lists of ``role=column``.
-        labels: Whether ``--labels`` was typed.
+        columns: The values of the option, comma lists of ``role=column``, such as
+            ``sentence1=A,gold=C``.
+        labels: Whether ``--labels`` was typed: the values to predict are classes, not scores.
+
+    Returns:
+        The name of the column by role.
 
     Raises:
         StsbenchError: A value is of no role, or contradicts ``--labels``.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from typer import Context
 
-from stsbench.cli.options import MAX_SEED, read_cards
+from stsbench.cli.options import MAX_SEED, make_catalogue
 from stsbench.core import settings
 from stsbench.core.errors import SourceError, StsbenchError
 from stsbench.plots.labels import FIGURES
@@ -19,22 +19,29 @@ if TYPE_CHECKING:
 
 
 def resolve_spec(name: str, catalogue: Catalogue | None = None) -> str:
-    """Return the spec by which an encoder or a recipe is loaded.
+    """Return the text by which an encoder or a recipe is loaded: an id, a path, a Hub id.
 
     Args:
-        name: Its name, title or row of a table; empty if there is none.
+        name: What the user calls it: an id, a title, the label of its row in a paper's table, a
+            path or a name on the Hub; empty if nothing was named.
         catalogue: The cards; None means those of the package.
 
     Returns:
-        The spec; empty if the name is.
+        The text, with an id in place of a title or label; empty if the name is.
     """
     from stsbench.api.names import NameResolver
 
-    return NameResolver(catalogue or read_cards()).resolve_spec(name)
+    return NameResolver(catalogue or make_catalogue()).resolve_spec(name)
 
 
 def find_data_folder(data: Path | None) -> Path | None:
-    """Return the folder of evaluation data, ``--data`` or the user's; None if there is none.
+    """Return the folder of evaluation data.
+
+    Args:
+        data: The value of ``--data``; None for the folder in the user's settings.
+
+    Returns:
+        The folder; None if neither is set.
 
     Raises:
         SourceError: The folder does not exist.
@@ -46,10 +53,15 @@ def find_data_folder(data: Path | None) -> Path | None:
 
 
 def resolve_store(store: Path | None, *, no_store: bool) -> Path | Literal["default"] | None:
-    """Return the folder of stored embeddings.
+    """Return where embeddings are stored, so that later runs need not compute them again.
+
+    Args:
+        store: The folder that the user has typed, ``--store``; None if not.
+        no_store: Whether ``--no-store`` was typed.
 
     Returns:
-        ``--store``, "default" for the user's cache folder, or None to store them in memory only.
+        The typed folder, "default" for the user's cache folder, or None to keep embeddings in
+        memory only.
 
     Raises:
         StsbenchError: Both options were typed.
@@ -62,11 +74,16 @@ def resolve_store(store: Path | None, *, no_store: bool) -> Path | Literal["defa
 def choose_format(output: str, out: Path | None, *, as_json: bool) -> str:
     """Return the format in which to write a table.
 
+    * With ``--json`` it is "json".
+    * If the user chose a format, it is that.
+    * If the table is printed, it is "terminal".
+    * Otherwise the file's suffix decides: html, csv, json, that of a figure, or tex for "latex".
+      For any other suffix it is "markdown".
+
     Args:
         output: The value of ``--format``; "terminal" unless the user chose another.
-        out: The file to write; its suffix decides if the format is "terminal", for an unknown
-            suffix "markdown". None to print.
-        as_json: The value of ``--json``, which comes before the others.
+        out: The file to write; None to print.
+        as_json: Whether ``--json`` was typed.
     """
     if as_json:
         return "json"
@@ -79,7 +96,7 @@ def choose_format(output: str, out: Path | None, *, as_json: bool) -> str:
 
 
 def parse_seeds(text: str) -> list[int]:
-    """Return the seeds of a comma list; raise StsbenchError if one is no seed."""
+    """Return the seeds of a comma list, as ``0,1,2``; raise StsbenchError if one is no seed."""
     try:
         seeds = [int(part) for part in text.split(",")]
     except ValueError as error:
@@ -116,7 +133,13 @@ def parse_pairs(
 
 
 def parse_scale(text: str) -> tuple[float, float] | None:
-    """Return the lowest and the highest score of ``--scale``; None if it is not given.
+    """Return the lowest and the highest score of ``--scale``, such as ``1..10``.
+
+    Args:
+        text: The value of the option; empty if it was not typed.
+
+    Returns:
+        Both numbers; None for an empty text.
 
     Raises:
         StsbenchError: The text is no two numbers, or the first is not below the second.
@@ -125,21 +148,32 @@ def parse_scale(text: str) -> tuple[float, float] | None:
         return None
     low, _, high = text.partition("..")
     try:
-        scale = float(low), float(high)
+        lowest, highest = float(low), float(high)
     except ValueError:
-        scale = (0.0, 0.0)
-    if not -1e300 < scale[0] < scale[1] < 1e300:
+        # No valid scale, so that the error below is raised.
+        lowest, highest = 0.0, 0.0
+    # Neither NaN nor infinity passes.
+    if not -1e300 < lowest < highest < 1e300:
         raise StsbenchError(
             f"--scale '{text}': give the lowest and the highest score, such as 1..10"
         )
-    return scale
+    return lowest, highest
 
 
 def parse_assignments(texts: Sequence[str]) -> dict[str, Any]:
-    """Return the parameters of ``--set``: each value is TOML if it can be, otherwise text.
+    """Return the parameters that the user sets by ``--set KEY=VALUE``.
+
+    A value that can be read as TOML is that: a number, true, a list. Any other value is text.
+
+    Args:
+        texts: The values of the option, each ``key=value``.
+
+    Returns:
+        The values by key.
 
     Raises:
-        StsbenchError: A text is no ``key=value``, a key comes twice, or it is that of a secret.
+        StsbenchError: A text is no ``key=value``, a key comes twice, or a value is the secret key
+            of a server.
     """
     import tomllib
 
@@ -162,7 +196,14 @@ class TypedOptions(frozenset[str]):
 
     @classmethod
     def from_context(cls, context: Context) -> TypedOptions:
-        """Return what the user typed behind a command."""
+        """Return the long names of the options that the user typed, and of the arguments.
+
+        Options with a default, or a value from the settings file, are not among them.
+
+        Args:
+            context: Typer's context of the command.
+        """
+        # By name, where typer has a parameter's value from: the command line, a file or a default.
         sources = {
             long_name(parameter): context.get_parameter_source(str(parameter.name))
             for parameter in context.command.params
@@ -174,32 +215,34 @@ class TypedOptions(frozenset[str]):
         )
 
     def forbid_beside(self, option: str, *idle_options: str) -> None:
-        """Raise StsbenchError if idle options were typed beside one that makes them idle.
+        """Raise StsbenchError if options were typed that have no effect beside another typed one.
 
         Args:
-            option: The long name of the option beside which the others have no effect.
-            idle_options: Their long names.
+            option: The long name of that other option.
+            idle_options: The long names of the options that have no effect beside it.
         """
         if option in self:
             self.forbid(f"beside {option}", *idle_options)
 
     def forbid_without(self, option: str, *idle_options: str) -> None:
-        """Raise StsbenchError if idle options were typed without the one that gives them effect.
+        """Raise StsbenchError if options were typed that have no effect without another one.
 
         Args:
-            option: The long name of the option without which the others have no effect.
-            idle_options: Their long names.
+            option: The long name of that other option, which was not typed.
+            idle_options: The long names of the options that have no effect without it.
         """
         if option not in self:
             self.forbid(f"without {option}", *idle_options)
 
     def forbid_elsewhere(self, executor: str, *ray_options: str, local_option: str = "") -> None:
-        """Raise StsbenchError if an option was typed that the executor does not use.
+        """Raise StsbenchError if an option was typed that has no effect where the work is done.
 
         Args:
-            executor: The value of ``--on``.
-            ray_options: Options that have an effect only on a cluster of Ray.
-            local_option: The option that has an effect only on this machine.
+            executor: Where that is, the value of ``--on``: "local" for this machine, otherwise a
+                cluster of the library Ray.
+            ray_options: The long names of options that have an effect only on such a cluster.
+            local_option: The option that has an effect only on this machine; empty if there is
+                none.
         """
         if executor == "local":
             self.forbid("without --on ray", *ray_options)
@@ -207,12 +250,13 @@ class TypedOptions(frozenset[str]):
             self.forbid("beside --on", local_option)
 
     def forbid(self, condition: str, *options: str) -> None:
-        """Raise StsbenchError if one of the options was typed, which has no effect then.
+        """Raise StsbenchError if one of some options was typed, because they have no effect.
 
         Args:
-            condition: When the options have no effect, for example "beside --json".
-            options: Their long names.
+            condition: Why not, for the message: for example "beside --json".
+            options: The long names of these options.
         """
+        # This object is the set of the options that were typed.
         for option in options:
             if option in self:
                 raise StsbenchError(f"{option} has no effect {condition}; leave it out")
@@ -224,13 +268,13 @@ def long_name(parameter: Any) -> str:  # noqa: ANN401 - typer's own classes of p
 
 
 def retype_options(context: Context, *options: str) -> list[str]:
-    """Return options and their values as words of a command line.
+    """Return options of the called command as the words that the user would type.
 
-    Options that have their defaults are omitted; a repeated option is repeated.
+    An option that has its default is omitted. A repeated option is repeated. A switch has no value.
 
     Args:
-        context: The command that was called.
-        options: The long names of its options to return.
+        context: Typer's context of the command, with the values of its options.
+        options: The long names of the options to return, such as ``--data``.
     """
     words: list[str] = []
     parameters = {long_name(parameter): parameter for parameter in context.command.params}

@@ -26,13 +26,18 @@ OPTION_GROUPS = (ROWS, FOLDERS, WORK, OUTPUT)
 
 
 def complete_names(*kinds: str) -> Callable[[str], Iterator[str]]:
-    """Return a function that completes the last name of a comma list.
+    """Return a function that a shell calls to complete the last name of a comma list.
 
     Args:
         kinds: The kinds of names to propose, as for :func:`list_names`.
+
+    Returns:
+        A function of what the user has typed so far. It yields that text with each name that may
+        end it.
     """
 
     def complete(incomplete: str) -> Iterator[str]:
+        # Only the name behind the last comma is completed.
         before, comma, prefix = incomplete.rpartition(",")
         names = dict.fromkeys(name for kind in kinds for name in list_names(kind))
         yield from (f"{before}{comma}{name}" for name in names if name.startswith(prefix))
@@ -41,7 +46,11 @@ def complete_names(*kinds: str) -> Callable[[str], Iterator[str]]:
 
 
 def list_names(kind: str) -> Iterable[str]:
-    """Return the names of one kind: a folder of cards, "suites", "tables" or "analyses"."""
+    """Return the names of one kind.
+
+    They are "suites", "tables", "analyses", and the folders of cards: "tasks", "baselines" of
+    encoders, "trainers" of recipes.
+    """
     if kind == "tables":
         from stsbench.boards.published.rows import list_tables
 
@@ -50,11 +59,11 @@ def list_names(kind: str) -> Iterable[str]:
         from stsbench.analysis.context import ANALYSES
 
         return ANALYSES.names()
-    # Only the names of files are read.
-    return read_cards().suites() if kind == "suites" else read_cards().paths(kind)
+    catalogue = make_catalogue()
+    return catalogue.suites() if kind == "suites" else catalogue.paths(kind)
 
 
-def read_cards(folders: Sequence[Path] = ()) -> "Catalogue":
+def make_catalogue(folders: Sequence[Path] = ()) -> "Catalogue":
     """Return the catalogue of all cards, including those in the user's folders."""
     from stsbench.core.catalogue import Catalogue
 
@@ -68,16 +77,17 @@ all_names = complete_names("tasks", "baselines", "trainers", "suites")
 
 
 def split_repeated_names(parameter: CallbackParam, values: list[str]) -> list[str]:
-    """Return the names of an option that may be repeated.
+    """Return the names of an option that may be repeated, in one list.
 
     Args:
-        parameter: The option, which is named in errors.
+        parameter: The option, as typer passes it; errors name it.
         values: Its values, each of which is a comma list of names.
 
     Raises:
         StsbenchError: A name is empty, or there are values but no name in them.
     """
     option = parameter.opts[0]
+    # The first value with nothing between two commas, or beside one.
     list_with_gap = next(filter(has_empty_name, values), None)
     if list_with_gap:
         raise StsbenchError(f"{option} '{list_with_gap}': a name is missing beside a comma")
@@ -88,10 +98,14 @@ def split_repeated_names(parameter: CallbackParam, values: list[str]) -> list[st
 
 
 def _check_figure_path(parameter: CallbackParam, path: Path | None) -> Path | None:
-    """Return the path of a figure as it is, or None; raise an error if its ending is no figure's.
+    """Return the path of a figure unchanged, after checking its ending.
+
+    Args:
+        parameter: The option, which the error names.
+        path: The path; None if the option was not typed.
 
     Raises:
-        StsbenchError: The path has the ending of no kind of figure.
+        StsbenchError: The ending is not one of ``FIGURES``: svg, png, pdf.
     """
     if path is not None and path.suffix.removeprefix(".") not in FIGURES:
         raise StsbenchError(
@@ -124,7 +138,7 @@ def _option(
     panel: str | None = None,
     **more: Any,  # noqa: ANN401
 ) -> Any:  # noqa: ANN401
-    """Return typer's object for an option.
+    """Return the library typer's description of an option, for the annotation of a parameter.
 
     Args:
         text: The help of the option.
@@ -195,7 +209,7 @@ TasksToScore = Annotated[
 ]
 OnlyTasks = Annotated[str | None, _option("Only these tasks and suites.", "--tasks -t", task_names)]
 OneTask = Annotated[str, _option("The task whose sentences to use.", "--tasks -t", task_names)]
-Suite = Annotated[
+SuiteName = Annotated[
     str | None,
     _option(
         "The suite whose results to show; default one that there are results of.",
@@ -217,10 +231,10 @@ EvaluationSeeds = Annotated[str, _option("Evaluation seeds, comma list.")]
 ResultNames = Annotated[
     list[str], _names("The names of the encoders in results, one per encoder.", "--name")
 ]
-SetEncoder = Annotated[
+EncoderParameters = Annotated[
     list[str], _many("Replace a parameter of the encoder, e.g. dtype=bfloat16.", "--set")
 ]
-SetAnalysis = Annotated[
+AnalysisParameters = Annotated[
     list[str], _many("Replace a parameter of the analysis, e.g. k=10; may be repeated.", "--set")
 ]
 Variants = Annotated[
@@ -267,7 +281,7 @@ RecipeSeeds = Annotated[
 AblationSeeds = Annotated[
     str, _option("Training seeds, comma list; default each recipe's, with --small only its first.")
 ]
-SetRecipe = Annotated[
+RecipeValues = Annotated[
     list[str], _many("Replace a value of the recipe, e.g. temperature=0.1.", "--set")
 ]
 BaseModel = Annotated[str, _option("Start from this checkpoint (folder, Hub id or encoder).")]
@@ -284,8 +298,8 @@ TimedSteps = Annotated[
 ]
 
 # Folders.
-Data = Annotated[Path | None, _folder("Folder of evaluation data; default STSBENCH_DATA.")]
-Corpora = Annotated[Path | None, _folder("Folder of training text; default STSBENCH_CORPORA.")]
+DataFolder = Annotated[Path | None, _folder("Folder of evaluation data; default STSBENCH_DATA.")]
+TextFolder = Annotated[Path | None, _folder("Folder of training text; default STSBENCH_CORPORA.")]
 CorporaToFill = Annotated[Path | None, _folder("Folder to write into; default STSBENCH_CORPORA.")]
 ResultsFolder = Annotated[Path, _folder("Results folder.")]
 OptionalResultsFolder = Annotated[Path | None, _folder("Results folder; default 'results'.")]
@@ -296,12 +310,12 @@ PackedFolder = Annotated[Path, _output("Folder to write to.", "--out")]
 MtebFolder = Annotated[
     Path | None, _folder("Folder of MTEB's result files, to show as imported rows.")
 ]
-Store = Annotated[Path | None, _folder("Folder of stored embeddings.")]
+StoreFolder = Annotated[Path | None, _folder("Folder of stored embeddings.")]
 NoStore = Annotated[bool, _folder("Keep embeddings in memory only.", "--no-store")]
-Cards = Annotated[
+CardFolders = Annotated[
     list[Path], _many("Folder with your own cards; may be repeated.", "--cards", panel=FOLDERS)
 ]
-Config = Annotated[
+DefaultsFile = Annotated[
     Path | None,
     _folder(
         "Settings file; default stsbench.toml in the current folder or above.",
@@ -389,7 +403,7 @@ Independent = Annotated[
 ]
 
 # Boards.
-Table = Annotated[
+TableName = Annotated[
     str | None,
     _option(
         "A table of a paper or of stsbench, or your own TOML file.",
@@ -397,7 +411,7 @@ Table = Annotated[
         complete=complete_names("tables"),
     ),
 ]
-Show = Annotated[
+ShownNumbers = Annotated[
     str | None,
     _option("published, measured, difference, both, or merged (measured if it exists)."),
 ]
@@ -544,7 +558,9 @@ CurvePlot = Annotated[
 ]
 
 # Cards and data.
-Kind = Annotated[str, _argument("tasks, encoders, recipes, suites, corpora, tables or protocols")]
+KindName = Annotated[
+    str, _argument("tasks, encoders, recipes, suites, corpora, tables or protocols")
+]
 Language = Annotated[str | None, _option("Only what is in this language, by its code: en, de, zh.")]
 AnyName = Annotated[
     str, _argument("A task, suite, encoder, recipe, corpus, table, run or protocol.", all_names)

@@ -19,13 +19,23 @@ if TYPE_CHECKING:
     from stsbench.data.splits import Split
     from stsbench.data.task import Task
 
-KINDS: Sequence[MatchKind] = ("exact", "normalised", "near")
+MATCH_KINDS: Sequence[MatchKind] = ("exact", "normalised", "near")
 """How training text may contain a sentence."""
 ITEM_COLUMNS = ("task", "item", "first", "second", "pair", "sentence1", "sentence2")
 """The columns of the file of items that training text contains."""
 SHARED_COLUMNS = ("task", "sentences", "in", "shared", "percent", "items", "held", "pairs")
 """The columns of what tests share with each other: ``in`` is the other test."""
-NUMBERS = ("sentences", "shared", "percent", *KINDS, "items", "held", "pairs", "graded", "left")
+NUMBER_COLUMNS = (
+    "sentences",
+    "shared",
+    "percent",
+    *MATCH_KINDS,
+    "items",
+    "held",
+    "pairs",
+    "graded",
+    "left",
+)
 """The columns that are numbers."""
 Record = dict[str, Any]
 
@@ -50,10 +60,10 @@ def overlap_command(
     tasks: opt.OnlyTasks = None,
     near: opt.MinSimilarity = None,
     out: opt.OverlapFile = None,
-    corpora: opt.Corpora = None,
-    data: opt.Data = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    corpora: opt.TextFolder = None,
+    data: opt.DataFolder = None,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> None:
     """Find test sentences in training text.
@@ -66,11 +76,13 @@ def overlap_command(
     """
     from stsbench.data.corpora.overlap import load_searched_text
 
-    catalogue = opt.read_cards(cards)
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
+    catalogue = opt.make_catalogue(cards)
     if not corpora_named:
         TypedOptions.from_context(context).forbid("without a CORPUS", "--near", "--corpora")
     if out is not None and out.suffix not in (".csv", ".json"):
         raise StsbenchError(f"--out '{out}': give a file that ends in .csv or .json")
+    # The test sentences: of each task the split that is scored.
     splits = {
         task.name: task.load(task.card.score_split)
         for task in load_tasks(tasks or "", data, catalogue)
@@ -95,7 +107,7 @@ def overlap_command(
     if as_json:
         print_json(report.rows)
         return
-    print_records(report.rows, right=NUMBERS)
+    print_records(report.rows, number_keys=NUMBER_COLUMNS)
     print_paragraph(*report.notes)
     if out is not None:
         print_text(f"wrote {out}")
@@ -132,22 +144,24 @@ def _find_in_corpora(
     min_similarity: float | None,
     progress: Callable[[int, int], None],
 ) -> OverlapReport:
-    """Find the sentences of splits in training text, and report one row per split with any.
-
-    The file has a row per item that the training text contains.
+    """Find test sentences in training text, and count them for each task.
 
     Args:
-        corpora: The training text.
-        corpus_names: What the user calls it.
-        splits: The splits by task.
+        corpora: The training texts.
+        corpus_names: What the user calls them, for the notes.
+        splits: The test sentences of each task, with their scores or labels.
         min_similarity: The lowest similarity of near-duplicates; None to find equal texts only.
-        progress: Is called with the number of rows read and the total.
+        progress: Called with the number of rows read and the total.
+
+    Returns:
+        The printed rows, one per task with a sentence in the text; notes on tasks without, and on
+        the columns; and the rows of the file, one per item (pair or sentence) that the text holds.
     """
     from stsbench.data.corpora.overlap import find_overlap_matches
 
     texts = [text for split in splits.values() for text in split.texts()]
     matches = find_overlap_matches(corpora, texts, min_similarity=min_similarity, progress=progress)
-    kinds = list(KINDS)
+    kinds = list(MATCH_KINDS)
     if min_similarity is None:
         kinds.remove("near")
     counts = [_count_matches(task, split, matches, kinds) for task, split in splits.items()]
@@ -173,42 +187,55 @@ def _find_in_corpora(
 def _count_matches(
     task: str, split: Split, matches: OverlapMatches, kinds: Sequence[MatchKind]
 ) -> Record:
-    """Return a row that counts the sentences and items of a split that training text contains.
+    """Return a row that counts the sentences and items of a test that training text contains.
+
+    An item is what is scored once: a pair of sentences or a sentence.
 
     Args:
         task: The name of the task.
-        split: The split.
-        matches: The sentences and pairs of all splits that the training text contains.
-        kinds: The kinds of match that were searched.
+        split: The test sentences of the task.
+        matches: The sentences and pairs of all tests that the training text contains.
+        kinds: The kinds of match that were searched: exact, normalised, near.
+
+    Returns:
+        Counts by column: of distinct ``sentences``, of those found by each kind of match, of
+        ``items``, of items with a sentence in the text (``held``), of items whose two sentences are
+        in one row there (``pairs``), of those that have a score or label there too (``graded``),
+        and of items without a sentence in the text (``left``).
     """
     sentences = set(split.texts())
     sentence_kinds = [
         matches.kind_by_text[text] for text in sentences if text in matches.kind_by_text
     ]
-    n_items = sum(map(any, matches.kinds_by_item(split)))
+    # For each item the kind of match of each of its sentences, None for one that is not found.
+    n_held_items = sum(map(any, matches.kinds_by_item(split)))
     return {
         "task": task,
         "sentences": len(sentences),
         **{kind: sentence_kinds.count(kind) for kind in kinds},
         "items": split.n,
-        "held": n_items,
-        # Items whose two sentences are in one row there; "graded" if it has a score or label too.
+        "held": n_held_items,
         "pairs": sum(matches.is_paired(split)),
         "graded": sum(matches.is_graded(split)),
-        "left": split.n - n_items,
+        "left": split.n - n_held_items,
     }
 
 
 def _item_records(task: str, split: Split, matches: OverlapMatches) -> Iterator[Record]:
     """Yield a record for each item with a sentence in the training text.
 
+    An item is what is scored once: a pair of sentences or a sentence.
+
     Args:
         task: The name of the task.
-        split: The split.
-        matches: The sentences and pairs of all splits that the training text contains.
+        split: The test sentences of the task.
+        matches: The sentences and pairs of all tests that the training text contains.
 
     Yields:
-        The cells of a row of the file, with the keys of ``ITEM_COLUMNS``.
+        ``item`` is the index of the item. ``first`` and ``second`` say how the text contains its
+        sentences: exact, normalised, near, or empty for not at all. ``pair`` is "graded" if a row
+        of the text has both sentences with a score or label, "text" if it has both without, else
+        empty. ``sentence1`` and ``sentence2`` are the sentences.
     """
     sentences_by_item = list(zip(*split.sides, strict=True))
     paired_items = list(matches.is_paired(split))
@@ -216,7 +243,6 @@ def _item_records(task: str, split: Split, matches: OverlapMatches) -> Iterator[
     for index, kinds in enumerate(matches.kinds_by_item(split)):
         if not any(kinds):
             continue
-        # A row of training text may have both sentences, and may have a score or label for them.
         pair = ""
         if graded_items[index]:
             pair = "graded"
@@ -247,10 +273,14 @@ class _TestKeys(NamedTuple):
 
 
 def _find_in_tests(splits: Mapping[str, Split]) -> OverlapReport:
-    """Find the sentences that tests share with each other.
+    """Find the sentences that the tests of several tasks share with each other.
 
-    The report has a row per ordered pair of tests that share a sentence; the rows of one test are
-    together, those with the most shared sentences first.
+    Args:
+        splits: The test sentences of each task.
+
+    Returns:
+        A row for each test and each other test with a sentence of it, to print and to write. The
+        rows of one test are together, that with the most shared sentences first.
     """
     keys_by_task = {task: _make_sentence_keys(split) for task, split in splits.items()}
     rows: list[Record] = []
@@ -270,7 +300,15 @@ def _find_in_tests(splits: Mapping[str, Split]) -> OverlapReport:
 
 
 def _make_sentence_keys(split: Split) -> _TestKeys:
-    """Make the keys by which the sentences of a test are found in other tests."""
+    """Return the keys by which the sentences of a test are found in other tests.
+
+    The key of a text is its letters and digits in lower case: two texts with the same key count as
+    the same sentence.
+
+    Returns:
+        The keys of each item's sentences, the distinct keys of all sentences, and the set of both
+        keys of each item with two sentences.
+    """
     from stsbench.data.corpora.overlap import letters_and_digits
 
     items = [
@@ -294,7 +332,10 @@ def _count_shared(task: str, keys: _TestKeys, other_task: str, other_keys: _Test
         other_keys: The keys of the other test's sentences.
 
     Returns:
-        The cells of a row, with the keys of ``SHARED_COLUMNS``. All counts are of the first test.
+        Counts of the first test by column: of its distinct ``sentences``, of those that the other
+        test (``in``) has too (``shared``, ``percent``), of its ``items`` (pairs or sentences), of
+        items with a shared sentence (``held``), and of pairs that are one item of the other test
+        too (``pairs``).
     """
     shared = keys.sentences & other_keys.sentences
     return {
@@ -304,8 +345,6 @@ def _count_shared(task: str, keys: _TestKeys, other_task: str, other_keys: _Test
         "shared": len(shared),
         "percent": round(100 * len(shared) / len(keys.sentences), 1),
         "items": len(keys.items),
-        # The items with at least one shared sentence.
         "held": sum(not shared.isdisjoint(item) for item in keys.items),
-        # The items whose two sentences are also one item of the other test.
         "pairs": sum(frozenset(item) in other_keys.pairs for item in keys.items),
     }

@@ -20,7 +20,7 @@ from stsbench.cli.printing import (
     show_work,
 )
 from stsbench.cli.tables import print_rows
-from stsbench.cli.wording import word_notes
+from stsbench.cli.wording import notes_with_commands
 from stsbench.core.errors import EXIT_DIFFERENCE, EXIT_USER_ERROR, StsbenchError
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ def parity_command(
     protocol: opt.Protocols = None,
     split: opt.Split = None,
     margin: opt.Margin = 0.5,
-    data: opt.Data = None,
-    store: opt.Store = None,
+    data: opt.DataFolder = None,
+    store: opt.StoreFolder = None,
     no_store: opt.NoStore = False,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> int:
     """Test whether two encoders are the same.
@@ -56,7 +56,8 @@ def parity_command(
     from stsbench.bench.plan import RunPlan
     from stsbench.significance.parity import UNKNOWN
 
-    catalogue = opt.read_cards(cards)
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
+    catalogue = opt.make_catalogue(cards)
     store_folder = resolve_store(store, no_store=no_store)
     specs = [resolve_spec(name, catalogue) for name in (first, second)]
     if specs[0] == specs[1]:
@@ -80,15 +81,19 @@ def parity_command(
 
 
 def _compare_encoders(specs: Sequence[str], plan: RunPlan, *, margin: float) -> Parity:
-    """Embed the same sentences by two encoders, score both and compare them.
+    """Embed the same sentences by two encoders, score both, and judge whether they are the same.
 
-    The sentences are those of the tasks, and unusual ones that encoders may treat differently if
-    neither encoder is a file of embeddings.
+    The sentences are those of the tasks, and unusual ones (long, empty) that encoders may treat
+    differently. The latter are left out if an encoder is a file of embeddings, which has no others
+    than those of the tasks.
 
     Args:
         specs: The two encoders.
         plan: The tasks and how to score them.
-        margin: How far scores of identical encoders may be apart, of 1.
+        margin: How far scores of identical encoders may be apart, from 0 to 1.
+
+    Returns:
+        The verdict, with how far embeddings, nearest neighbours and scores differ.
     """
     from stsbench.bench.embedder import base_encoder
     from stsbench.bench.progress import RunCallbacks
@@ -107,9 +112,11 @@ def _compare_encoders(specs: Sequence[str], plan: RunPlan, *, margin: float) -> 
     encoders = [load_named(spec, catalogue=plan.catalogue) for spec in specs]
     context = RunContext(plan, RunCallbacks().with_raised_failures())
     planned_tasks = list(context.tasks.values())
+    # Each sentence with its kind, for the table of cosines.
     kinds_and_texts = [(TASK_SENTENCES, text) for text in select_sentences(planned_tasks)]
+    # Without what transforms their embeddings, such as whitening.
     bases = [base_encoder(encoder.encoder) for encoder in encoders]
-    # A file has embeddings of the tasks' sentences only.
+    # FixedTextsEncoder: a file of embeddings. PROBES: the unusual sentences with their kinds.
     if not any(isinstance(base, FixedTextsEncoder) for base in bases):
         kinds_and_texts = [*PROBES, *kinds_and_texts]
     texts = [text for _, text in kinds_and_texts]
@@ -129,14 +136,14 @@ def _compare_encoders(specs: Sequence[str], plan: RunPlan, *, margin: float) -> 
         spec: measurement.results for spec, measurement in zip(specs, measurements, strict=True)
     }
     score_comparison = compare(results_by_spec)
-    score_comparison = replace(score_comparison, notes=word_notes(score_comparison.notes))
+    score_comparison = replace(score_comparison, notes=notes_with_commands(score_comparison.notes))
     return compare_embeddings(
         first, second, kinds_and_texts, comparison=score_comparison, margin=margin
     )
 
 
 def _print_parity_json(parity: Parity) -> None:
-    """Print the verdict with all numbers behind it, and the differences of scores, as JSON."""
+    """Print the verdict on two encoders as JSON, with its numbers and the differences of scores."""
     names = ("verdict", "reasons", "forms", "rows", "distance", "strays", "neighbour", "kept")
     fields = {name: _tuples_to_dicts(getattr(parity, name)) for name in names}
     print_json(
@@ -152,14 +159,21 @@ def _print_parity_json(parity: Parity) -> None:
 def _print_parity(parity: Parity) -> None:
     """Print how far the embeddings, neighbours and scores of two encoders differ, and the verdict.
 
-    Embeddings of different forms (types or numbers of dimensions) have no table of cosines.
+    Embeddings of different forms (types or numbers of dimensions) have no cosines, so that there is
+    no table of them.
+
+    Args:
+        parity: The result of the comparison. ``kept`` is the share of sentences whose nearest
+            neighbour is the same by both encoders, ``neighbour`` the neighbour whose cosine differs
+            most, and ``strays`` are the sentences whose two embeddings differ most.
     """
     from stsbench.significance.parity import OUTLIER_LIMIT
 
     comparison = parity.comparison
     for letter, name, form in zip("AB", comparison.encoders, parity.forms, strict=True):
         print_text(f"{letter} = {name} ({form})")
-    # Each row is on one kind of sentence; ``astray`` is the number of cosines below the limit.
+    # Each row is on one kind of sentence, with the cosines of the two encoders' embeddings of each
+    # sentence: the worst, the median, and how many are below the limit (``astray``).
     if parity.rows:
         rows = [
             [row.kind, f"{row.n}", f"{row.worst:.5f}", f"{row.median:.5f}", f"{row.astray}"]
@@ -167,7 +181,7 @@ def _print_parity(parity: Parity) -> None:
         ]
         print_text("")
         heads = ["sentences", "n", "worst cosine", "median", f"below {OUTLIER_LIMIT:g}"]
-        print_rows(heads, rows, right=range(1, 5))
+        print_rows(heads, rows, number_columns=range(1, 5))
         print_text(
             f"\nlargest distance of two embeddings: {parity.distance:.2g} of the longer one's "
             "length"
@@ -185,7 +199,7 @@ def _print_parity(parity: Parity) -> None:
             [f"{outlier.cosine:.5f}", outlier.kind, shorten_line(outlier.text)]
             for outlier in parity.strays
         ]
-        print_rows(["cosine", "kind", "sentence"], outliers, right=[0], names=[1])
+        print_rows(["cosine", "kind", "sentence"], outliers, number_columns=[0], name_columns=[1])
     print_text("")
     print_differences(comparison.differences)
     print_paragraph(*comparison.notes)

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stsbench.cli.wording import describe_error, word_options
+from stsbench.cli.wording import describe_error, replace_parameters_by_options
 from stsbench.core import settings
 from stsbench.core.errors import StsbenchError, UnknownName
 from stsbench.core.files import write_atomically
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
     from stsbench.results.record import Result
 
-MAX_LINE, MAX_WORD = 20_000, 300
+MAX_LINE_LENGTH, MAX_WORD_LENGTH = 20_000, 300
 """The most characters of an error's line and of a word in it.
 
 Our own messages are shorter, so that only what others wrote is cut.
@@ -40,9 +40,12 @@ MIN_WIDTH, UNLIMITED_WIDTH = 20, 10_000
 
 
 def line_width(*, stderr: bool = False) -> int:
-    """Return how many columns a line may have: the user's setting, or the width of the terminal.
+    """Return how many characters a line may have: the user's setting, or the terminal's width.
 
-    Without either a line has no end.
+    Into a file or pipe, without a setting, it is a number so large that no line is broken.
+
+    Args:
+        stderr: Whether the line is printed on stderr instead of stdout.
     """
     stream = sys.stderr if stderr else sys.stdout
     own_width = shutil.get_terminal_size().columns if stream.isatty() else UNLIMITED_WIDTH
@@ -64,7 +67,8 @@ def print_facts(rows: Iterable[Sequence[str]]) -> None:
     indent = max((len(name) for name, _ in pairs), default=0) + 2
     value_width = width - indent
     for name, value in pairs:
-        # Each at most as wide as the second column, unless it is a single word.
+        # The lines of the value, each at most as wide as the second column, unless it is a single
+        # word.
         lines: list[str] = []
         for line in value.split("\n"):
             lines += fold_lines(line, value_width)
@@ -73,7 +77,8 @@ def print_facts(rows: Iterable[Sequence[str]]) -> None:
             beside_name = lines.pop(0)
         print_text(f"{name:<{indent}}{beside_name}".rstrip())
         for line in lines:
-            # Too wide a word ends at the right edge, or begins at the left one if it is wider yet.
+            # A word wider than the column ends at the right edge, or begins at the left edge if it
+            # is wider than the terminal.
             n_blanks = max(min(indent, width - len(line)), 0)
             print_text(" " * n_blanks + line)
 
@@ -83,7 +88,7 @@ def print_json(value: Any, *, convert: Callable[[str], str] = str) -> None:  # n
 
     Args:
         value: The value.
-        convert: Returns the text to print for the JSON text.
+        convert: Called with the JSON text, returns the text to print.
     """
     print_text(convert(json.dumps(value, indent=1, ensure_ascii=False)))
 
@@ -98,22 +103,23 @@ def print_unchanged(text: str) -> None:
     sys.stdout.write(text)
 
 
-def emit(content: str | Chart, out: Path | None, *, fmt: str = "", silent: bool = False) -> None:
-    """Write a text or a figure to a file, or print the text.
+def write_or_print(
+    content: str | Chart, out: Path | None, *, fmt: str = "", silent: bool = False
+) -> None:
+    """Write a text or a figure to a file, or print the text if there is no file.
 
     Args:
         content: The text or figure.
-        out: The file; None to print.
+        out: The file; None to print the text.
         fmt: The format of a figure; empty for the one that the file's name ends in.
         silent: Whether to print no line about the file.
     """
     if out is None:
         print_text(str(content), end="")
         return
-    fmt = fmt or out.suffix.removeprefix(".")
-    write_atomically(
-        out, content=content.encode() if isinstance(content, str) else content.to_bytes(fmt)
-    )
+    figure_format = fmt or out.suffix.removeprefix(".")
+    file_content = content.encode() if isinstance(content, str) else content.to_bytes(figure_format)
+    write_atomically(out, file_content)
     if not silent:
         print_text(f"wrote {out}")
 
@@ -155,15 +161,16 @@ def print_paragraph(*texts: str) -> None:
 def print_error(problem: object, *, about: str = "") -> None:
     """Print on stderr what is wrong and, for an error with a hint, how to mend it.
 
-    Both are on one line, so that a log has one line per error. On a terminal the hint has a line of
-    its own, and lines end between words.
+    In a file or pipe both are on one line, so that a log has one line per error. On a terminal the
+    hint has a line of its own, and lines end between words.
 
     Args:
         problem: An error or a text; cut if it is very long.
         about: The encoder or task of the problem, printed before it unless the error names it.
     """
     prefix = f"stsbench: {error_prefix(about, problem)}"
-    message, hint = word_options(str(problem)), ""
+    # Messages name parameters of functions, which here become options of the command line.
+    message, hint = replace_parameters_by_options(str(problem)), ""
     if isinstance(problem, StsbenchError):
         message, hint = describe_error(problem)
     if not sys.stderr.isatty():
@@ -187,21 +194,29 @@ def error_prefix(about: str, problem: object) -> str:
 def _cut_to_line(prefix: str, message: object) -> str:
     """Return a message on one line behind its prefix; very long words and lines are cut.
 
+    A word of more than ``MAX_WORD_LENGTH`` characters keeps its beginning and end. A line of more
+    than ``MAX_LINE_LENGTH`` keeps its beginning. An ellipsis stands for what is cut.
+
     Args:
         prefix: What precedes the message.
         message: An error or a text.
     """
     words = escape_controls(as_one_line(f"{prefix}{message}")).split(" ")
     line = " ".join(
-        word if len(word) <= MAX_WORD else f"{word[:200]}…{word[-50:]}" for word in words
+        word if len(word) <= MAX_WORD_LENGTH else f"{word[:200]}…{word[-50:]}" for word in words
     )
-    return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 1]}…"
+    return line if len(line) <= MAX_LINE_LENGTH else f"{line[: MAX_LINE_LENGTH - 1]}…"
 
 
 def _wrap_paragraph(text: str, *, stderr: bool = False) -> str:
-    """Return a text in lines as wide as the terminal; a command at its end has a line of its own.
+    """Return a text in lines as wide as the terminal.
 
-    Paths, names, options and that command stay whole, so that they can be copied.
+    A command at its end, behind ``: stsbench``, has a line of its own. Lines end between words, and
+    the command is not broken, so that paths, names, options and the command can be copied.
+
+    Args:
+        text: The text, of one line.
+        stderr: Whether it is printed on stderr instead of stdout.
     """
     width = line_width(stderr=stderr)
     if len(text) <= width:
@@ -219,7 +234,7 @@ def fold_lines(text: str, width: int = 0, *, indent: str = "") -> list[str]:
 
     Args:
         text: The text.
-        width: The columns of a line; 0 for those of the terminal.
+        width: The characters of a line; 0 for the terminal's.
         indent: What precedes each line but the first.
 
     Returns:
@@ -238,8 +253,8 @@ def fold_lines(text: str, width: int = 0, *, indent: str = "") -> list[str]:
     folded = []
     for line in lines:
         if len(line) > width:
-            # A word that does not fit beside the indent ends at the right edge, or begins at the
-            # left one if it is wider yet.
+            # A word that does not fit beside the indent ends at the right edge. If it is wider than
+            # the line, it begins at the left edge, and goes on beyond the right one.
             word = line.lstrip()
             line = word.rjust(width)
         folded.append(line)
@@ -254,7 +269,7 @@ def shorten_line(text: str, max_length: int = 60) -> str:
 
 def print_progress(line: str) -> None:
     """Print one line of progress or a notice on stderr."""
-    sys.stderr.write(escape_controls(as_one_line(word_options(line))) + "\n")
+    sys.stderr.write(escape_controls(as_one_line(replace_parameters_by_options(line))) + "\n")
 
 
 def show_cursor() -> None:
@@ -270,11 +285,12 @@ def print_errors(consequence: str, problems: Iterable[object]) -> None:
 
 
 def print_traceback(error: BaseException) -> None:
-    """Print the traceback of a bug on stderr, with those of the errors that it was raised for.
+    """Print the traceback of a bug on stderr, with those of the errors that have caused it.
 
-    Each begins with the first frame of the user's own code, if there is any; otherwise it is whole.
+    Each begins with the first call in the user's own code, so that a user finds the own mistake. It
+    is printed whole if it has no such call.
     """
-    # The user's code is neither ours nor Python's nor a package's.
+    # The user's code is in no folder of stsbench, of Python or of installed packages.
     package_folders = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
     folders = (Path(__file__).parents[1], *filter(None, package_folders))
     foreign_prefixes = ("<frozen", *(f"{folder}{os.sep}" for folder in folders))
@@ -301,7 +317,12 @@ def show_work(label: str = "reading data") -> AbstractContextManager[ProgressDis
 
 @contextmanager
 def show_count(label: str) -> Iterator[Callable[[int, int], None]]:
-    """Show how many of something are done, and how much time is left; nothing before the first.
+    """Show how many of something are done, and how much time is left, until the end of the block.
+
+    Nothing is shown before the first call of the function below.
+
+    Args:
+        label: What is counted, as it is shown, for example "rows read".
 
     Yields:
         A function to call with the number done and the total.
@@ -317,19 +338,24 @@ def show_count(label: str) -> Iterator[Callable[[int, int], None]]:
         yield update
 
 
-CHECKED = "results checked"
+CHECKING_LABEL = "results checked"
 """The label of :func:`show_count` while results are checked against their per-item columns."""
 
 
 def select_trusted(results: Iterable[Result], catalogue: Catalogue) -> list[Result]:
-    """Return the results that their per-item columns do not contradict.
+    """Return the results whose score is what their per-item columns give.
 
-    They include those that cannot be compared with per-item columns, on which one line is printed.
-    A line is printed for each result that is omitted.
+    The per-item columns hold one value per scored pair or sentence, from which the score is
+    recomputed. A result with another score is left out, and a line says so. A result without
+    columns is returned, and one line says how many there are.
+
+    Args:
+        results: The results.
+        catalogue: The cards of tasks, which name the evaluator that recomputes a score.
     """
     from stsbench.evaluators.belief import believe
 
-    with show_count(CHECKED) as progress:
+    with show_count(CHECKING_LABEL) as progress:
         verified = believe(results, catalogue, progress)
     print_errors("skipped", verified.problems)
     if verified.unverified:

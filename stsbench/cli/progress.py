@@ -18,7 +18,7 @@ from stsbench.api.progress_display import ProgressDisplay, show_progress
 from stsbench.bench.plan import EncoderPlan
 from stsbench.bench.progress import JobProgress, ProgressTracker, RunCallbacks
 from stsbench.cli.printing import (
-    CHECKED,
+    CHECKING_LABEL,
     error_prefix,
     print_error,
     print_progress,
@@ -55,7 +55,7 @@ class RunProgress:
     """Counts and prints what a run does; each failure is printed at once, but only once.
 
     Attributes:
-        code: The exit code so far.
+        exit_code: The exit code so far.
         failures: The label and the reason of each failure, by the line that is printed for it.
         total_cells: The number of cells of the run.
         n_seeds: The number of evaluation seeds.
@@ -71,7 +71,7 @@ class RunProgress:
         settings: str = "",
         events: bool = False,
     ) -> None:
-        """Begin before anything has happened.
+        """Set all counts to zero, before a run begins.
 
         Args:
             out: The results folder, for the log; None to write no log.
@@ -82,7 +82,7 @@ class RunProgress:
         self.settings = settings
         self.events = events
         self.display = display or ProgressDisplay(write_line=print_progress)
-        self.code = 0
+        self.exit_code = 0
         self.failures: dict[str, tuple[str, str]] = {}
         self.out = out
         self.log = out / LOG_NAME if out is not None else None
@@ -97,20 +97,26 @@ class RunProgress:
         self.started = time.monotonic()
 
     def callbacks(self) -> RunCallbacks:
-        """Return the callbacks for the run."""
+        """Return the functions that a run calls when something happens; they print and count it."""
         return RunCallbacks(
             on_plan=self.on_plan,
             on_progress=self.on_progress,
             on_result=self.on_result,
             on_failure=self.on_failure,
             on_notice=self.on_notice,
-            on_checking=lambda done, total: self.display.update("work", done, total, label=CHECKED),
+            on_checking=lambda done, total: self.display.update(
+                "work", done, total, label=CHECKING_LABEL
+            ),
         )
 
     def on_plan(self, encoder_plans: Sequence[EncoderPlan]) -> None:
-        """Print how much there is to do, once all names and data are found.
+        """Print how much a run has to do; called once, when all names and data are found.
 
         The run's settings are written beside the log, and further tasks without data are printed.
+
+        Args:
+            encoder_plans: For each encoder its cells, and the results that exist already for them.
+                A cell is one score: the encoder on a task, by a protocol, with a seed.
         """
         self.report_tasks_without_data()
         if self.log is not None and self.settings:
@@ -133,7 +139,7 @@ class RunProgress:
             counts.append((self.n_seeds, "seed"))
         size = " x ".join(format_count(count, noun) for count, noun in counts)
         origin = describe_origin(known_results, self.out)
-        self._report(
+        self._print_and_log(
             "planned",
             f"{size}, {self.known_cells} of {self.total_cells} cells known{origin}",
             encoders=len(encoder_plans),
@@ -143,7 +149,17 @@ class RunProgress:
         )
 
     def on_progress(self, tracker: ProgressTracker) -> None:
-        """Show how far the work is: a bar per worker and one for all, or a line at times."""
+        """Show how far a run is: on a terminal by bars, elsewhere by a line from time to time.
+
+        There is a bar for the whole run, and one for the current job of each worker. A worker is a
+        process that carries out jobs; a job embeds sentences or scores cells. A cell is one score:
+        an encoder on a task, by a protocol, with a seed. ``self.known_cells`` is the number of
+        those whose results existed before the run.
+
+        Args:
+            tracker: Measures the run: its scored, running and failed cells, its current jobs, its
+                speed, and the seconds left, which are None until they can be estimated.
+        """
         speed = tracker.sentences_per_second()
         counts = (
             f"{tracker.scored_cells} of {tracker.total_cells} cells done, "
@@ -155,22 +171,24 @@ class RunProgress:
         time_left = "" if seconds_left is None else f"about {format_duration(seconds_left)} left"
         jobs_by_worker = {job.worker: job for job in tracker.current_jobs.values()}
         if self.display.bars is not None:
-            # A job that runs in this process has no worker: its name is empty. Its own bar shows
-            # how far it is, and a label with the same counts is not needed.
+            # A job in this process has an empty worker's name. Without other workers its own bar
+            # shows how far it is, and the counts need not be in the label.
             has_workers = any(jobs_by_worker)
             label = f"all: {counts}" if has_workers else "all"
             done_cells = self.known_cells + tracker.scored_cells
             self.display.update("work", done_cells, self.total_cells, label=label, status=time_left)
             self._update_bars(jobs_by_worker)
         elif self.display.is_due():
+            # Set here, so that the next line is due only after the usual time.
             self.display.last_line_time = time.monotonic()
+            # The jobs of this process, which the line names.
             own_jobs = []
             for job in jobs_by_worker.values():
                 if not job.worker:
                     fraction = f", {job.fraction:.0%}" if job.fraction else ""
                     own_jobs.append(f"{job.label}{fraction}")
             line_parts = [*own_jobs, counts, time_left]
-            self._report(
+            self._print_and_log(
                 "working",
                 "; ".join(filter(None, line_parts)),
                 cells=tracker.total_cells,
@@ -186,10 +204,14 @@ class RunProgress:
             )
 
     def _update_bars(self, jobs_by_worker: Mapping[str, JobProgress]) -> None:
-        """Update the bar of each worker; one that had a job before and has none is "waiting".
+        """Update the bar of each worker, a process that carries out jobs.
+
+        A worker that had a job before and has none now is shown as "waiting".
 
         Args:
-            jobs_by_worker: The current job of each worker; the name of this process is empty.
+            jobs_by_worker: The progress of each worker's current job, by the worker's name, which
+                is empty for this process. ``fraction`` is the finished share of the job, from 0 to
+                1.
         """
         # "work" is the bar for all workers together.
         workers = {*self.display.bar_ids, *jobs_by_worker} - {"work"}
@@ -203,10 +225,14 @@ class RunProgress:
             self.display.update(worker, job.fraction, 1.0, label=label, status=status)
 
     def on_result(self, result: Result) -> None:
-        """Count and print a cell that is scored."""
+        """Count and print a result that the run has just made.
+
+        A cell is one score to make: an encoder on a task, by a protocol, with a seed. It is known
+        if its result existed before the run.
+        """
         self.scored_cells += 1
-        # A cell that was known may be scored again, if its encoder now embeds otherwise. It is then
-        # no longer known.
+        # A known cell is scored again if its encoder now embeds otherwise. Then it is no longer
+        # known.
         self.known_cells = min(self.known_cells, self.total_cells - self.scored_cells)
         seed = f" seed {result.eval_seed}" if self.n_seeds > 1 else ""
         n_names = len({plan.name for plan in self.encoder_plans})
@@ -214,7 +240,7 @@ class RunProgress:
         if len(self.encoder_plans) > n_names:
             seed = f" training seed {result.train_seed}{seed}"
         count = f"{self.known_cells + self.scored_cells}/{self.total_cells}"
-        self._report(
+        self._print_and_log(
             "scored",
             f"[{count}] {result.encoder} {result.task}{seed} {100 * result.score:.2f} "
             f"({result.run.get('seconds', 0):.1f} s)",
@@ -232,25 +258,30 @@ class RunProgress:
             return
         self.notices.add(notice)
         print_error(notice)
-        self._report("noticed", notice, is_printed=False, line=notice)
+        self._print_and_log("noticed", notice, is_printed=False, line=notice)
 
     def on_failure(self, label: str, error: Exception) -> None:
-        """Print a failure once: missing data fail for every encoder and seed alike.
+        """Print a failure, and raise the exit code.
 
-        Tasks without data fail before the run is planned. The first is printed at once, the others
-        together by :meth:`report_tasks_without_data`. Every failure is written into the log.
+        * The same failure is printed once: missing data fail for every encoder and seed alike.
+        * Tasks without data fail before the run is planned. The first is printed at once. The
+          others are collected, for :meth:`report_tasks_without_data` to print them together.
+        * The traceback of a bug is printed too.
+
+        Each failure is written into the log once.
 
         Args:
-            label: The encoder or task.
+            label: The encoder or task that failed.
             error: Why it failed.
         """
         self._update_exit_code(error)
         reason = describe_error_line(error) or type(error).__name__
+        # The label precedes the reason, unless the reason names it.
         line = f"{error_prefix(label, error)}{reason}"
         if line in self.failures:
             return
         self.failures[line] = label, reason
-        self._report("failed", f"failed: {line}", is_printed=False, what=label, why=reason)
+        self._print_and_log("failed", f"failed: {line}", is_printed=False, what=label, why=reason)
         is_before_plan = not self.encoder_plans
         if isinstance(error, SourceError) and is_before_plan:
             self.tasks_without_data.append(label)
@@ -263,12 +294,12 @@ class RunProgress:
     def _update_exit_code(self, error: Exception) -> None:
         """Raise the exit code to that of an error, if it is higher than the code so far."""
         code = EXIT_USER_ERROR if isinstance(error, StsbenchError) else EXIT_BUG
-        self.code = max(self.code, code)
+        self.exit_code = max(self.exit_code, code)
 
     def report_tasks_without_data(self) -> None:
         """Print in one line all tasks without data but the first, and empty their list.
 
-        The first was printed when it failed.
+        ``self.tasks_without_data`` lists them. The first was printed when it failed.
         """
         if further_tasks := self.tasks_without_data[1:]:
             print_error(
@@ -278,9 +309,9 @@ class RunProgress:
         self.tasks_without_data.clear()
 
     def end(self) -> None:
-        """Print how many cells were scored, had results already and failed, and the time.
+        """Print how many scores a run has made, had already and could not make, and its time.
 
-        Nothing is printed for a run without cells.
+        Nothing is printed for a run that had no scores to make.
         """
         if not self.total_cells:
             return
@@ -293,7 +324,7 @@ class RunProgress:
         )
         if self.known_cells == self.total_cells:
             line += "; nothing was measured now (--fresh scores again)"
-        self._report(
+        self._print_and_log(
             "ended",
             line,
             scored=self.scored_cells,
@@ -302,16 +333,19 @@ class RunProgress:
             seconds=round(seconds, 3),
         )
 
-    def _report(
+    def _print_and_log(
         self, event: str, text: str, /, *, is_printed: bool = True, **values: object
     ) -> None:
-        """Print a text, or the event as JSON for programs; write the text into the log.
+        """Print an event of a run, as text for people or JSON for programs, and write the log.
+
+        ``self.events`` says whether to print JSON. ``self.log`` is the path of the log, or None.
 
         Args:
-            event: The name of the event.
-            text: The text.
-            is_printed: Whether to print the text; the event and the log do not depend on it.
-            values: The values of the event.
+            event: The name of the event, for JSON.
+            text: The text, for people and the log.
+            is_printed: Whether to print the text. False if it is printed elsewhere; JSON and the
+                log do not depend on it.
+            values: The values of the event, for JSON.
         """
         if self.events:
             print_progress(json.dumps({"event": event, **values}, ensure_ascii=False))
@@ -323,13 +357,16 @@ class RunProgress:
 
 
 def describe_origin(results: Iterable[Result], folder: Path | None) -> str:
-    """Return in parentheses in which folder known results lie and what made them.
+    """Return in parentheses in which folder results lie and which version of stsbench made them.
 
-    For example `` (in results, made by stsbench at commit 0b08261a3f4c)``; an installed stsbench
-    knows no commit: `` (in results, made by stsbench 0.1.0)``.
+    Args:
+        results: The results that exist already.
+        folder: The results folder.
 
     Returns:
-        The text, beginning with a blank; empty if there are no results.
+        A text that begins with a blank: `` (in results, made by stsbench at commit 0b08261a3f4c)``.
+        An installed stsbench knows no commit: `` (in results, made by stsbench 0.1.0)``. Empty if
+        there are no results.
     """
     makers = list(dict.fromkeys(map(_describe_maker, results)))
     return f" (in {folder}, made by {format_some(makers)})" if makers else ""
@@ -347,7 +384,15 @@ class ReproductionProgress(RunProgress):
     """Progress of a reproduction, whose failures are those of rows."""
 
     def on_failure(self, label: str, error: Exception) -> None:
-        """Print why a row failed, each reason once: many rows share a base or a text."""
+        """Print why the training or scoring of a table's row failed, and raise the exit code.
+
+        Each reason is printed once, because many rows share a base model or a text that is missing.
+        The traceback of a bug is printed too.
+
+        Args:
+            label: The row.
+            error: Why it failed.
+        """
         self._update_exit_code(error)
         if not isinstance(error, StsbenchError):
             print_traceback(error)
@@ -369,11 +414,19 @@ def run_progress(
         out: The results folder, for the log; None to write no log.
         settings: The run's settings as text, written beside the log; empty to write none.
         events: Whether to print each event as a line of JSON instead of text.
+
+    Yields:
+        The object that counts and prints what the run does; ``callbacks()`` of it are the functions
+        that the run calls.
+
+    Yields:
+        The object that counts and prints what the run does; ``callbacks()`` of it are the functions
+        that the run calls.
     """
     progress = RunProgress(out, settings=settings, events=events)
     show_display = show_progress(
         "reading cards and data",
-        write_line=lambda line: progress._report("progress", line, line=line),
+        write_line=lambda line: progress._print_and_log("progress", line, line=line),
     )
     with show_display as display:
         progress.display = display
@@ -401,12 +454,16 @@ def train_progress(plan: TrainPlan, prefix: str = "") -> Iterator[OnProgress]:
     with show_work(f"{label}: loading") as display:
 
         def on_progress(progress: TrainingProgress) -> None:
+            """Show the step, loss, development score and time left, after each training step."""
+            # Bars exist only on a terminal. Of several processes the one of rank 0 prints lines.
             is_on_terminal = display.bars is not None
             if not is_on_terminal and plan.processes.rank != 0:
                 return
+            # Both are lists of one text, or empty while nothing is known.
             score = _describe_development_score(progress)
             time_left = display.describe_time_left("work", progress.step, progress.steps)
-            # The point of the training curve is set after a validation only.
+            # The point of the training curve holds the values of a validation. It is None if this
+            # step had none.
             if not is_on_terminal and progress.point is not None:
                 losses = [
                     f"{name.replace('_', ' ')} {value:.4g}"
@@ -416,7 +473,7 @@ def train_progress(plan: TrainPlan, prefix: str = "") -> Iterator[OnProgress]:
                 step_text = f"step {progress.step} of {progress.steps}"
                 display.report(f"{label}: {', '.join([step_text, *losses, *score, *time_left])}")
             step_count = f"{progress.step}/{progress.steps}"
-            # Before the first step there is no loss.
+            # Before the first step there is no loss: it is NaN.
             loss = [] if math.isnan(progress.loss) else [f"loss {progress.loss:.3f}"]
             status = ", ".join([step_count, *loss, *score, *time_left])
             display.update("work", progress.step, progress.steps, label=label, status=status)
@@ -425,10 +482,14 @@ def train_progress(plan: TrainPlan, prefix: str = "") -> Iterator[OnProgress]:
 
 
 def _describe_development_score(progress: TrainingProgress) -> list[str]:
-    """Return a single text on the development score, for example "dev 81.20 (best 82.00)".
+    """Return a list of one text on the development score, such as "dev 81.20 (best 82.00)".
 
-    The score of the weights that are kept is added if it is not the best one. The list is empty
-    before the first validation.
+    The development score is that of the last validation, times 100. The score of the weights that
+    are kept is added if it is not the best one. The list is empty before the first validation.
+
+    Args:
+        progress: The progress of a training: the last, the best and the kept ``score``, from 0 to
+            1, or None.
     """
     if progress.score is None or progress.best is None:
         return []

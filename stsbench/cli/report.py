@@ -14,14 +14,14 @@ from stsbench.cli import options as opt
 from stsbench.cli.analyze import plan_encoders
 from stsbench.cli.option_values import resolve_store
 from stsbench.cli.printing import (
-    CHECKED,
-    emit,
+    CHECKING_LABEL,
     print_error,
     print_errors,
     show_count,
     show_work,
+    write_or_print,
 )
-from stsbench.cli.wording import describe_error_line, word_notes
+from stsbench.cli.wording import describe_error_line, notes_with_commands
 from stsbench.core.errors import DataError, StsbenchError
 from stsbench.core.names import split_names
 
@@ -40,11 +40,11 @@ def report_command(
     title: opt.Title = "Sentence encoders",
     out: opt.ReportFile = Path("report.html"),
     results: opt.ResultsFolder = Path("results"),
-    data: opt.Data = None,
-    store: opt.Store = None,
+    data: opt.DataFolder = None,
+    store: opt.StoreFolder = None,
     no_store: opt.NoStore = False,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
 ) -> None:
     """Put results, comparisons and figures into one HTML page.
 
@@ -52,11 +52,17 @@ def report_command(
 
     Example: stsbench report --encoder minilm,glove-6b --out report.html
     """
-    from stsbench.analysis.context import AnalysisResult, analyse, make_analysis
+    from stsbench.analysis.context import (
+        AnalysisResult,
+        analyse,
+        check_is_one_task,
+        make_analysis,
+    )
     from stsbench.analysis.report import ReportParts, report_html
     from stsbench.significance.comparison import TestSettings, compare
 
-    catalogue = opt.read_cards(cards)
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
+    catalogue = opt.make_catalogue(cards)
     analyses = {name: make_analysis(name, parameters={}) for name in split_names(figures)}
     store_folder = resolve_store(store, no_store=no_store)
     plan = plan_encoders(
@@ -67,6 +73,8 @@ def report_command(
         data=data,
         store=store_folder,
     )
+    if analyses:
+        check_is_one_task(plan)
     # What is missing, and why: the report goes on without it.
     missing: list[str] = []
     trusted = _read_trusted_results(plan, suite, missing)
@@ -89,7 +97,7 @@ def report_command(
             comparison = compare(
                 trusted.by_encoder, settings=TestSettings(all_pairs=True), suites=suites
             )
-            comparison = replace(comparison, notes=word_notes(comparison.notes))
+            comparison = replace(comparison, notes=notes_with_commands(comparison.notes))
     print_errors("not in the report", missing)
     if trusted.notice:
         print_error(trusted.notice)
@@ -103,23 +111,27 @@ def report_command(
         missing=missing,
         notice=trusted.notice,
     )
-    emit(report_html(report), out)
+    write_or_print(report_html(report), out)
 
 
 def _make_boards(
     suite: str, results: Sequence[Result], plan: RunPlan, missing: list[str]
 ) -> Sequence[Table]:
-    """Return the boards of a suite, one per protocol; none if they cannot be made.
+    """Return the boards of a suite: tables of encoders by its tasks, one per protocol.
 
     Args:
-        suite: The name of the suite.
+        suite: The name of the suite, a named list of tasks.
         results: The results of all encoders.
-        plan: The cards and the results folder.
-        missing: The lines on what is not in the report, to which lines are appended on results that
-            are in no board, or on why there is none.
+        plan: The settings: the cards and the results folder.
+        missing: A list of the caller, with lines on what is not in the report. A line is appended
+            on results that are in no board, or on why there is no board.
+
+    Returns:
+        The boards; empty if they cannot be made.
     """
     from stsbench.boards.tables.request import TableRequest
 
+    # An error in this block is appended to ``missing``.
     with _collect_error(f"suite {suite}", missing):
         request = TableRequest(
             catalogue=plan.catalogue,
@@ -130,7 +142,7 @@ def _make_boards(
         table_set = request.make_boards(suite)
         missing.extend(table_set.omitted)
         return [
-            replace(table, measured_notes=word_notes(table.measured_notes))
+            replace(table, measured_notes=notes_with_commands(table.measured_notes))
             for table in table_set.tables
         ]
     return []
@@ -165,13 +177,20 @@ class _TrustedResults(NamedTuple):
 
 
 def _read_trusted_results(plan: RunPlan, suite: str, missing: list[str]) -> _TrustedResults:
-    """Return the results of a plan's encoders that agree with their per-item columns.
+    """Return the results of some encoders whose score is what their per-item columns give.
+
+    Per-item columns hold one value per scored pair or sentence, from which a score is recomputed.
+    Results without them are returned too.
 
     Args:
-        plan: The encoders and the results folder.
+        plan: The settings: the encoders and the results folder.
         suite: The suite of the report, for the command that scores an encoder.
-        missing: The lines on what is not in the report. Lines are appended on files and encoders
-            that cannot be read, on results of older states and on those that are not trusted.
+        missing: A list of the caller, with lines on what is not in the report. Lines are appended
+            on files and encoders that cannot be read, on encoders without results, on older results
+            and on those whose score is wrong.
+
+    Returns:
+        The results by the name of the encoder, and a line on those that could not be verified.
     """
     from stsbench.api.selection import select_results
     from stsbench.encoders.load import load_named
@@ -181,6 +200,7 @@ def _read_trusted_results(plan: RunPlan, suite: str, missing: list[str]) -> _Tru
 
     by_encoder: dict[str, list[Result]] = {}
     notice = ""
+    # An error in this block is appended to ``missing``.
     with _collect_error("results", missing):
         directory = EncoderDirectory(read_folder(plan.results_folder), plan.catalogue)
         missing.extend(
@@ -203,7 +223,7 @@ def _read_trusted_results(plan: RunPlan, suite: str, missing: list[str]) -> _Tru
         all_results = [result for results in by_encoder.values() for result in results]
         if omitted_notice := directory.describe_omitted(all_results):
             missing.append(omitted_notice)
-        with show_count(CHECKED) as progress:
+        with show_count(CHECKING_LABEL) as progress:
             verified = believe(all_results, plan.catalogue, progress)
         missing.extend(f"results: {problem.message}" for problem in verified.problems)
         notice = verified.notice

@@ -20,7 +20,13 @@ from stsbench.cli.option_values import (
     resolve_spec,
     retype_options,
 )
-from stsbench.cli.printing import emit, print_error, print_json, print_progress, print_text
+from stsbench.cli.printing import (
+    print_error,
+    print_json,
+    print_progress,
+    print_text,
+    write_or_print,
+)
 from stsbench.cli.tables import print_rows, print_table
 from stsbench.cli.wording import describe_error_line
 from stsbench.core.cards import RecipeCard
@@ -42,16 +48,16 @@ def reproduce_command(
     small: opt.SmallRecipes = False,
     base: opt.BaseModel = "",
     seeds: opt.AblationSeeds = "",
-    assign: opt.SetRecipe,
+    assign: opt.RecipeValues,
     results: opt.ResultsFolder = Path("results"),
-    corpora: opt.Corpora = None,
-    data: opt.Data = None,
+    corpora: opt.TextFolder = None,
+    data: opt.DataFolder = None,
     device: opt.Device = "auto",
     deterministic: opt.Deterministic = False,
     dry_run: opt.DryTraining = False,
     out: opt.TableFile = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> int:
     """Train the rows of a paper's table or figure.
@@ -64,7 +70,8 @@ def reproduce_command(
     from stsbench.studies.reproduction import Reproduction, load_ablation
     from stsbench.studies.trials import TrialEnvironment
 
-    catalogue = opt.read_cards(cards)
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
+    catalogue = opt.make_catalogue(cards)
     TypedOptions.from_context(context).forbid_beside("--dry-run", "--out")
     ablation = load_ablation(table, catalogue, small=small)
     base = resolve_spec(base, catalogue)
@@ -88,7 +95,7 @@ def reproduce_command(
         ablation=ablation,
         environment=environment,
         base=base,
-        also=parse_assignments(assign),
+        extra_values=parse_assignments(assign),
         seeds=parse_seeds(seeds) if seeds else (),
     )
     if dry_run:
@@ -101,8 +108,8 @@ def _reproduce(reproduction: Reproduction, fmt: str, out: Path | None) -> int:
 
     Args:
         reproduction: The rows, and where and how to train them.
-        fmt: The format of the table: "terminal" to print it.
-        out: The file to write in another format; None to print it.
+        fmt: The format of the table: "terminal" to print it as a table of the terminal.
+        out: The file to write in another format; None to print that format.
     """
     from stsbench.bench.progress import RunCallbacks
     from stsbench.boards.render.formats import render
@@ -117,13 +124,13 @@ def _reproduce(reproduction: Reproduction, fmt: str, out: Path | None) -> int:
     callbacks = TrialCallbacks(training=partial(_show_training, reproduction), scoring=scoring)
     measured_table = reproduction.run_ablation(callbacks)
     if fmt == "terminal":
-        # The table has the paper's numbers in columns of its own: they count as measured there.
+        # show="measured" prints all columns: those with the paper's numbers count as measured too.
         layout = build_layout(measured_table, show="measured")
         print_table(replace(layout, label_head="row"))
         print_text(f"Results: {reproduction.environment.results}/")
     else:
-        emit(render([measured_table], fmt, show="measured"), out)
-    return progress.code
+        write_or_print(render([measured_table], fmt, show="measured"), out)
+    return progress.exit_code
 
 
 def _show_training(reproduction: Reproduction, trial: Trial) -> AbstractContextManager[OnProgress]:
@@ -160,14 +167,23 @@ class ReproductionForecast(NamedTuple):
 
 
 def _forecast_trials(reproduction: Reproduction) -> ReproductionForecast:
-    """Forecast the seconds of each training by those that are complete; nothing is trained.
+    """Forecast how long the trainings of a paper's table take; nothing is trained.
 
-    A complete training took what it took. One that takes as long as a complete one takes that, the
-    time of others is unknown.
+    * For a complete training it is the time that it took.
+    * For another one that takes as long as a complete one, by its recipe, it is that time.
+    * For any other training it is unknown, None.
+
+    Args:
+        reproduction: The trainings, each a trial: one recipe with one seed.
+
+    Returns:
+        A forecast per training, and what is missing for them, such as a corpus.
     """
     from stsbench.recipes.train_plan import find_missing
 
+    # By a text that is equal for recipes whose trainings take equally long.
     seconds_by_cost: dict[str, float | None] = {}
+    # Dicts and sets of texts, so that each message is printed, and each requirement checked, once.
     missing: dict[str, None] = {}
     checked: set[str] = set()
     for trial in reproduction.trials:
@@ -176,7 +192,7 @@ def _forecast_trials(reproduction: Reproduction) -> ReproductionForecast:
             seconds_by_cost[_cost_key(trial.plan.card)] = seconds
             continue
         card = trial.plan.card
-        # Trainings of the same text, start and development split lack the same.
+        # Trainings with the same text, base model and development split lack the same things.
         requirements = repr((card.base, card.data, card.selection))
         if requirements not in checked:
             checked.add(requirements)
@@ -195,10 +211,17 @@ def _forecast_trials(reproduction: Reproduction) -> ReproductionForecast:
 
 
 def _forecast_reproduction(reproduction: Reproduction, *, as_json: bool) -> int:
-    """Print what is trained, what is missing and how long it takes; return the exit code.
+    """Print what ``stsbench reproduce`` would train, how long it takes, and what is missing for it.
 
     Rows of the paper's table that cannot be reproduced at all are printed with the reason; their
     key in JSON is ``not_had``.
+
+    Args:
+        reproduction: The trainings of the table's rows.
+        as_json: Whether to print JSON instead of a table.
+
+    Returns:
+        The exit code: 2 if something is missing, else 0.
     """
     forecast = _forecast_trials(reproduction)
     omitted_rows = {
@@ -222,7 +245,10 @@ def _forecast_reproduction(reproduction: Reproduction, *, as_json: bool) -> int:
         label = " = ".join(trial.rows)
         duration = format_duration(trial.seconds) if trial.seconds else "?"
         cells.append([label, str(trial.seed), trial.state, duration])
-    print_rows(["row", "seed", "state", "time of training"], cells, right=[1, 3], names=())
+    print_rows(
+        ["row", "seed", "state", "time of training"], cells, number_columns=[1, 3], name_columns=()
+    )
+    # The seconds of the trainings still to do, None if unknown.
     remaining = [trial.seconds for trial in forecast.trials if trial.state != "complete"]
     known_seconds = [seconds for seconds in remaining if seconds is not None]
     rest = ""
@@ -242,8 +268,11 @@ def _forecast_reproduction(reproduction: Reproduction, *, as_json: bool) -> int:
 def _cost_key(card: RecipeCard) -> str:
     """Return a text that is equal for recipes whose trainings take equally long.
 
-    They may differ in their learning rate and in other fractions, such as temperatures and weights,
-    on whose values the time does not depend.
+    Recipes with the same text may differ in their learning rate and in other fractions, such as
+    temperatures and weights, on whose values the time does not depend.
+
+    Args:
+        card: The recipe.
     """
     student = msgspec.to_builtins(card.student)
     values = {**card.params, **{f"student.{key}": value for key, value in student.items()}}

@@ -21,8 +21,8 @@ def update_command(
     *,
     results: opt.VerifiedResults = Path("results"),
     lock: opt.LockToUpdate = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> int:
     """Compute the intervals of stored results anew.
@@ -34,7 +34,8 @@ def update_command(
     """
     from stsbench.check.update import update_intervals
 
-    catalogue = opt.read_cards(cards)
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
+    catalogue = opt.make_catalogue(cards)
     with show_count("results done") as progress:
         update = update_intervals(results, catalogue, lock, progress)
     exit_code = EXIT_USER_ERROR if update.problems else 0
@@ -57,7 +58,12 @@ def update_command(
 
 
 def _to_json(interval: UpdatedInterval) -> dict[str, Any]:
-    """Return an updated interval and the earlier one with the keys of ``--json``."""
+    """Return the JSON object of a result whose interval was computed anew.
+
+    Args:
+        interval: The result with its new interval, the earlier interval, and the names of the
+            methods that both were computed by.
+    """
     result = interval.result
     return {
         "path": str(result.path),
@@ -76,7 +82,10 @@ def _print_update(update: IntervalUpdate, lock: Path | None) -> None:
     """Print each new interval beside the earlier one, then what was left as it is, and why.
 
     Args:
-        update: The new intervals, and the numbers of results by what was done with them.
+        update: What was done. ``updated`` holds the results with a new interval; ``n_clean`` of
+            these have a further score without training text. ``n_current`` is the number of results
+            whose interval is up to date. ``unknown`` holds a reason for each result whose interval
+            could not be computed. ``updated_cells`` are the rows of the lock with a new interval.
         lock: The lock file whose rows were updated too; None if there is none.
     """
     print_errors("left as it is", update.problems)
@@ -91,7 +100,7 @@ def _print_update(update: IntervalUpdate, lock: Path | None) -> None:
         for interval in update.updated
     ]
     if rows:
-        print_records(rows, right=["score", "earlier interval", "interval"])
+        print_records(rows, number_keys=["score", "earlier interval", "interval"])
     count = format_count(len(rows), "interval")
     print_text(f"{count} computed anew, {update.n_current} up to date")
     for reason, n_results in Counter(update.unknown).items():
@@ -112,7 +121,7 @@ def pack_command(
     *,
     results: opt.VerifiedResults = Path("results"),
     out: opt.PackedFolder,
-    _config: opt.Config = None,
+    _config: opt.DefaultsFile = None,
     as_json: opt.AsJson = False,
 ) -> int:
     """Write the per-item columns of results without gold scores.
@@ -133,9 +142,9 @@ def unpack_command(
     *,
     packed: opt.PackedArgument,
     results: opt.ResultsFolder = Path("results"),
-    data: opt.Data = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    data: opt.DataFolder = None,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> int:
     """Complete packed per-item columns by the data.
@@ -148,7 +157,8 @@ def unpack_command(
     from stsbench.check.sharing import unpack_columns
     from stsbench.cli.verify import make_data_reader
 
-    catalogue = opt.read_cards(cards)
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
+    catalogue = opt.make_catalogue(cards)
     read_data = make_data_reader(catalogue, data)
     with show_count("results done") as progress:
         transfer = unpack_columns(results, packed, read_data, progress)
@@ -160,13 +170,17 @@ def unpack_command(
 def _print_transfer(
     transfer: ColumnTransfer, action: str, skipped_reason: str, as_json: bool
 ) -> int:
-    """Print what was done with the columns of results; return the exit code.
+    """Print how many results' per-item columns were packed or completed; return the exit code.
 
     Args:
-        transfer: What was done.
-        action: What was done with those that were written.
-        skipped_reason: Describes the results whose columns were left as they are.
+        transfer: What was done: the files ``written``, the number of results skipped, the results
+            for which columns or data are ``missing``, and problems.
+        action: What was done with the written ones, for example "packed into FOLDER".
+        skipped_reason: What the skipped results have in common.
         as_json: Print JSON instead of lines.
+
+    Returns:
+        2 if there are problems or nothing was written, else 0.
     """
     problems = [problem.message for problem in transfer.problems]
     exit_code = EXIT_USER_ERROR if problems or not transfer.written else 0

@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 
 MAX_FORECAST_ROWS = 24
 """The most rows of tasks that a forecast prints one by one."""
-UNMEASURED, UNFITTED = "–", "?"
-LEGENDS = {UNMEASURED: "–: not measured yet", UNFITTED: "?: known when the encoder is fitted"}
+UNMEASURED_SYMBOL, UNFITTED_SYMBOL = "–", "?"
+SYMBOL_LEGENDS = {
+    UNMEASURED_SYMBOL: "–: not measured yet",
+    UNFITTED_SYMBOL: "?: known when the encoder is fitted",
+}
 """What the symbols mean that stand in the place of numbers."""
 
 
@@ -44,17 +47,17 @@ def run_command(
     protocol: opt.Protocols = None,
     split: opt.Split = None,
     seeds: opt.EvaluationSeeds = "0",
-    assign: opt.SetEncoder,
+    assign: opt.EncoderParameters,
     names: opt.ResultNames,
     variants: opt.Variants,
     plot: opt.Plot = None,
     width: opt.FigureWidth = None,
     clean: opt.CleanScores,
     near: opt.MinSimilarity = None,
-    corpora: opt.Corpora = None,
-    data: opt.Data = None,
+    corpora: opt.TextFolder = None,
+    data: opt.DataFolder = None,
     results: opt.ResultsFolder = Path("results"),
-    store: opt.Store = None,
+    store: opt.StoreFolder = None,
     no_store: opt.NoStore = False,
     fresh: opt.Fresh = False,
     on: opt.ScoringExecutor = "local",
@@ -64,8 +67,8 @@ def run_command(
     dry_run: opt.DryRun = False,
     verbose: opt.Verbose = False,
     bare: opt.BareScore = False,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> int:
     """Score encoders on tasks.
@@ -86,7 +89,8 @@ def run_command(
     from stsbench.encoders.accelerator import resolve_devices
     from stsbench.encoders.backends import check_device
 
-    catalogue = opt.read_cards(cards)
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
+    catalogue = opt.make_catalogue(cards)
     typed = TypedOptions.from_context(context)
     # A typed executor replaces the devices of the project's file.
     if "--on" in typed and "--devices" not in typed:
@@ -163,12 +167,17 @@ def _expand_encoders(
 ) -> RunEncoders:
     """Return the encoders of a run, all variants of each if variants are requested.
 
+    A variant of an encoder has its embeddings shortened or of another number type.
+
     Args:
-        specs: The encoders.
-        own_names: The user's names for them.
-        variants: The values of ``--variants``.
-        params: The parameters of ``--set``.
-        catalogue: The cards.
+        specs: The encoders, by id, path or name on the Hub.
+        own_names: The user's names for them; empty if there are none.
+        variants: The values of ``--variants``; empty if none are requested.
+        params: The parameters of ``--set``, which replace those of the encoders' cards.
+        catalogue: The cards of encoders.
+
+    Returns:
+        The encoders or variants, the user's names, and the parameters that are left to replace.
 
     Raises:
         StsbenchError: Names or variants do not fit the encoders.
@@ -193,7 +202,13 @@ def _print_unfinished_runs(specs: Sequence[str]) -> None:
 
 
 def _check_options(typed: TypedOptions, executor: str) -> None:
-    """Raise StsbenchError if an option was typed that would have no effect."""
+    """Raise StsbenchError if an option was typed that would have no effect.
+
+    Args:
+        typed: The options that the user typed. ``forbid_beside`` names one of them, then those that
+            have no effect beside it.
+        executor: Where to run: "local", or otherwise in other processes.
+    """
     typed.forbid_beside("--dry-run", "--verbose", "--plot", "--clean")
     typed.forbid_beside("--json", "--verbose", "--plot")
     typed.forbid_beside("--variants", "--name", "--verbose", "--no-store", "--clean")
@@ -209,7 +224,16 @@ def _check_options(typed: TypedOptions, executor: str) -> None:
 def _match_names(
     specs: Sequence[str], names: Sequence[str], catalogue: Catalogue
 ) -> dict[str, str]:
-    """Return the user's name of each spec; empty if there are no names."""
+    """Return the names that the user gives to encoders, by encoder.
+
+    Args:
+        specs: The encoders of the run.
+        names: The user's names, one per encoder in the same order; empty if there are none.
+        catalogue: The cards, whose names cannot be given to other encoders.
+
+    Raises:
+        StsbenchError: There are more or fewer names than encoders, or a name is not allowed.
+    """
     from stsbench.encoders.metadata import check_own_name
 
     if names and len(names) != len(specs):
@@ -217,6 +241,7 @@ def _match_names(
             f"--name gives {len(names)} names for {len(specs)} encoders; give one name each"
         )
     for name in names:
+        # Raises an error for a name that another encoder has, or that cannot be one.
         check_own_name(name, catalogue)
         if list(names).count(name) > 1:
             raise StsbenchError(
@@ -257,7 +282,7 @@ def _score(
                 "failures": [*progress.failures],
             }
         )
-        return progress.code
+        return progress.exit_code
     if results:
         if has_variants:
             print_variants(results, plan.catalogue, plot)
@@ -270,14 +295,20 @@ def _score(
         # In a run of many workers, the lines about failures are far above.
         print_text("\nFailed\n")
         print_rows(["what", "why"], [*progress.failures.values()])
-    return progress.code
+    return progress.exit_code
 
 
 def _print_bare_score(plan: RunPlan) -> int:
-    """Carry out a run, print its only score or mean times 100, and return the exit code.
+    """Carry out a run, print its only score or its mean times 100, and return the exit code.
+
+    Nothing is printed if something has failed.
+
+    Args:
+        plan: The settings of the run.
 
     Raises:
-        StsbenchError: The run has several scores without a common mean; nothing is scored then.
+        StsbenchError: The run has several encoders, or several tasks without a common mean. Nothing
+            is scored then.
     """
     from stsbench.bench.run import run
     from stsbench.cli.progress import run_progress
@@ -286,9 +317,9 @@ def _print_bare_score(plan: RunPlan) -> int:
     from stsbench.results.groups import seed_means
 
     tasks = expand_names(str(plan.tasks), plan.catalogue)
-    suite = plan.catalogue.suites().get(
-        "".join(find_task_or_suite_ids(str(plan.tasks), plan.catalogue))
-    )
+    # The suite, if the user has named a single one; joined ids of several are no suite's id.
+    suite_id = "".join(find_task_or_suite_ids(str(plan.tasks), plan.catalogue))
+    suite = plan.catalogue.suites().get(suite_id)
     has_one_score = len(tasks) == 1 or (suite is not None and suite.average)
     if len(plan.encoders) != 1 or not has_one_score:
         raise StsbenchError(
@@ -300,13 +331,22 @@ def _print_bare_score(plan: RunPlan) -> int:
     results_by_task = [[result for result in results if result.task == task] for task in tasks]
     # For each seed the mean over the tasks; the printed number is the mean over seeds.
     task_mean_by_seed = seed_means(results_by_task)
-    if progress.code == 0 and task_mean_by_seed:
+    if progress.exit_code == 0 and task_mean_by_seed:
         print_text(format_points(fmean(task_mean_by_seed)))
-    return progress.code
+    return progress.exit_code
 
 
 def _print_results(results: Sequence[Result], catalogue: Catalogue, *, verbose: bool) -> None:
-    """Print one line per task for a single encoder or with ``verbose``, otherwise a board."""
+    """Print the scores of a run.
+
+    For a single encoder, with ``verbose``, or if unusual splits were scored, it is a table with one
+    line per task. Otherwise it is a board: one line per encoder, one column per task.
+
+    Args:
+        results: The results, at least one.
+        catalogue: The cards of tasks and suites.
+        verbose: Whether to print every seed, subset and class too.
+    """
     from stsbench.cli.scores import print_boards, print_scores
 
     # A board shows only the splits on which tasks are scored by default.
@@ -322,8 +362,11 @@ def _print_results(results: Sequence[Result], catalogue: Catalogue, *, verbose: 
 def _forecast(plan: RunPlan, *, as_json: bool) -> int:
     """Print what a run would do, without scoring anything, and return the exit code.
 
+    It prints which scores exist and which are missing, how many sentences are to be embedded, and
+    how long that takes.
+
     Args:
-        plan: The run.
+        plan: The settings of the run.
         as_json: Whether to print JSON instead of tables.
     """
     from stsbench.bench.forecast import forecast_run
@@ -338,11 +381,11 @@ def _forecast(plan: RunPlan, *, as_json: bool) -> int:
                 "failures": [*progress.failures],
             }
         )
-        return progress.code
+        return progress.exit_code
     encoder_plans = [forecast.encoder_plan for forecast in forecasts]
     rows = [row for encoder_plan in encoder_plans for row in _cell_rows(encoder_plan)]
     if not rows:
-        return progress.code
+        return progress.exit_code
     print_rows(["encoder", "task", "protocol", "seeds done", "missing"], merge_rows(rows))
     results = [
         result for encoder_plan in encoder_plans for result in encoder_plan.current_results.values()
@@ -356,13 +399,19 @@ def _forecast(plan: RunPlan, *, as_json: bool) -> int:
     unfinished = [forecast for forecast in forecasts if forecast.encoder_plan.missing_cells]
     if unfinished:
         _print_costs(unfinished)
-    return progress.code
+    return progress.exit_code
 
 
 def _cell_rows(encoder_plan: EncoderPlan) -> list[list[str]]:
     """Return a row for each task and protocol of an encoder, with the seeds done and missing.
 
-    Its cells are the encoder's name, the task, the protocol, and two comma lists of seeds.
+    Args:
+        encoder_plan: What a run does for an encoder: the scores to make (cells), each with its
+            task, protocol and seed; those whose results exist; and the missing ones.
+
+    Returns:
+        Rows of five texts: the encoder's name, the task, the protocol, and comma lists of the seeds
+        that are done and that are missing.
     """
     tasks_and_protocols = dict.fromkeys((cell.task, cell.protocol) for cell in encoder_plan.cells)
     return [
@@ -378,10 +427,13 @@ def _cell_rows(encoder_plan: EncoderPlan) -> list[list[str]]:
 
 
 def merge_rows(rows: Sequence[list[str]]) -> list[list[str]]:
-    """Return the rows if they fit a page, else one row for all tasks that only differ in name.
+    """Merge the rows of tasks that differ in nothing but the task, if there are too many rows.
+
+    Up to ``MAX_FORECAST_ROWS`` rows are returned unchanged. Of a merged row the task is replaced by
+    the number of tasks.
 
     Args:
-        rows: Those of :func:`_cell_rows`.
+        rows: Rows of five texts: encoder, task, protocol, seeds done and seeds missing.
     """
     if len(rows) <= MAX_FORECAST_ROWS:
         return list(rows)
@@ -403,7 +455,13 @@ def _join_seeds(cells: Iterable[Cell], task: str, protocol: str) -> str:
 def _print_costs(forecasts: Sequence[EncoderForecast]) -> None:
     """Print how many sentences each encoder must embed, and how long that and scoring take.
 
-    Below the table are the tokens that encoders on servers are sent, and the time for all.
+    Below the table are the numbers of tokens that are sent to encoders on servers, and the time for
+    all.
+
+    Args:
+        forecasts: A forecast per encoder that still has scores to make. Its times are in seconds,
+            None if they cannot be estimated. ``sentences_to_embed`` is None for an encoder that is
+            still to be fitted on texts.
     """
     rows = []
     for forecast in forecasts:
@@ -411,16 +469,16 @@ def _print_costs(forecasts: Sequence[EncoderForecast]) -> None:
         rows.append(
             [
                 forecast.encoder_plan.name,
-                UNFITTED if n_sentences is None else f"{n_sentences:,}",
+                UNFITTED_SYMBOL if n_sentences is None else f"{n_sentences:,}",
                 _format_seconds(forecast.embedding_seconds),
                 _format_seconds(forecast.scoring_seconds),
             ]
         )
     print_text("")
-    print_rows(["encoder", "sentences", "embedding", "scoring"], rows, right=[1, 2, 3])
+    print_rows(["encoder", "sentences", "embedding", "scoring"], rows, number_columns=[1, 2, 3])
     all_texts = {text for row in rows for text in row}
-    if symbols := all_texts & {UNMEASURED, UNFITTED}:
-        print_text("; ".join(LEGENDS[symbol] for symbol in sorted(symbols)))
+    if symbols := all_texts & {UNMEASURED_SYMBOL, UNFITTED_SYMBOL}:
+        print_text("; ".join(SYMBOL_LEGENDS[symbol] for symbol in sorted(symbols)))
     for forecast in forecasts:
         if n_tokens := forecast.encoder_plan.tokens_to_send:
             name = forecast.encoder_plan.name
@@ -438,7 +496,7 @@ def _print_costs(forecasts: Sequence[EncoderForecast]) -> None:
 
 def _format_seconds(seconds: float | None) -> str:
     if seconds is None:
-        return UNMEASURED
+        return UNMEASURED_SYMBOL
     if seconds == 0:
         return format_duration(0)
     # An estimate of less than a second is printed as one second.
@@ -446,10 +504,17 @@ def _format_seconds(seconds: float | None) -> str:
 
 
 def _forecast_to_json(forecast: EncoderForecast) -> dict[str, object]:
-    """Return a forecast with the keys of ``--json``, times in seconds.
+    """Return the JSON object of the forecast for one encoder of a run.
 
-    ``embedding`` is the time to embed the missing sentences, ``seconds`` the time to score the
-    missing cells with them; each is None if it cannot be estimated.
+    Args:
+        forecast: The forecast.
+
+    Returns:
+        ``name`` is the encoder's name; ``done`` and ``missing`` are the scores (task, protocol,
+        seed) that exist and that are to be made; ``to_embed`` is the number of sentences to embed,
+        ``tokens`` about how many tokens a server is sent for them. ``embedding`` is the time in
+        seconds to embed these sentences, ``seconds`` the time to score; each is None if it cannot
+        be estimated.
     """
     encoder_plan = forecast.encoder_plan
     return {

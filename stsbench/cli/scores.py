@@ -35,12 +35,12 @@ from stsbench.results.record import MIN_SUBSET_PAIRS, Result, common_clean_score
 from stsbench.results.signature import format_signature, protocol_part
 from stsbench.significance.means import MEAN_METHOD, compute_mean_interval
 
-COLUMNS = ("encoder", "task", "score", "majority", "95% interval", "n", "protocol")
+SCORE_COLUMNS = ("encoder", "task", "score", "majority", "95% interval", "n", "protocol")
 CLASS_SCORES = ("precision", "recall", "f1")
 
 
 class ScoreLine(NamedTuple):
-    """One line of the table, its cells in the order of ``COLUMNS``."""
+    """One line of the table, its cells in the order of ``SCORE_COLUMNS``."""
 
     encoder: str
     task: str
@@ -67,11 +67,14 @@ class ScoredTask(NamedTuple):
 def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bool) -> None:
     """Print a table with one line per task and one per suite, then notes and signatures.
 
-    A task whose test sentences the encoder was trained on carries the symbol that boards have.
+    A suite is a named list of tasks; its line has the mean over them. A signature is a line that
+    says how scores were made. A task whose test sentences the encoder was trained on carries a
+    symbol, which a note explains.
 
     Args:
-        results: The results to print; some, one per seed, are printed as their mean.
-        catalogue: The cards.
+        results: The results of any encoders. Those that differ only in their seed are printed as
+            one line, with their mean.
+        catalogue: The cards of encoders, tasks and suites.
         verbose: Whether to print every seed, subset and class too.
     """
     scored_tasks = _group_seeds(results, catalogue)
@@ -89,7 +92,7 @@ def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bo
     if len(encoders) == 1:
         print_text(f"{encoders[0]}\n")
         lines = [line._replace(encoder="") for line in lines]
-    print_rows(COLUMNS, lines, right=range(2, 6), sparse=True)
+    print_rows(SCORE_COLUMNS, lines, number_columns=range(2, 6), omit_empty=True)
     if verbose:
         for scored_task in scored_tasks:
             suffix = f", {scored_task.encoder}" if len(encoders) > 1 else ""
@@ -107,7 +110,13 @@ def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bo
 
 
 def _print_signatures(scored_tasks: Sequence[ScoredTask]) -> None:
-    """Print the signature of each encoder's scores, one per protocol and split."""
+    """Print the signatures of each encoder's scores, one per protocol and split.
+
+    A signature is a line that says how scores were made: tasks, data, protocol, versions.
+
+    Args:
+        scored_tasks: The results of each encoder on each task, one per seed.
+    """
     for encoder_tasks in group_by(scored_tasks, lambda scored_task: scored_task.encoder).values():
         results = [result for scored_task in encoder_tasks for result in scored_task.results]
         results_by_scoring = group_by(
@@ -120,8 +129,16 @@ def _print_signatures(scored_tasks: Sequence[ScoredTask]) -> None:
 def _group_seeds(results: Sequence[Result], catalogue: Catalogue) -> list[ScoredTask]:
     """Group the results that differ only in their seeds: of one encoder, task and split.
 
-    Encoders that share a name in the results, but are different, have different printed names.
-    Encoders and tasks are in the order of their first result.
+    Results of one name may be of different encoders, for example from before and after a change of
+    weights. These have different printed names, such as ``final [3f2a1b]``.
+
+    Args:
+        results: The results of any encoders and tasks.
+        catalogue: The cards of encoders.
+
+    Returns:
+        For each printed name, task and split the results, one per seed. Encoders and tasks are in
+        the order of their first result.
     """
     # By id(), because results cannot be keys of a dict. Each result belongs to one group.
     name_by_result_id = {
@@ -129,7 +146,7 @@ def _group_seeds(results: Sequence[Result], catalogue: Catalogue) -> list[Scored
         for encoder_results in group_by_encoder(results, catalogue)
         for result in encoder_results.results
     }
-    # By encoder, then by task and split.
+    # By printed name, then by task and split.
     results_by_name: dict[str, dict[tuple[str, str], list[Result]]] = {}
     for result in results:
         name = name_by_result_id[id(result)]
@@ -145,7 +162,12 @@ def _group_seeds(results: Sequence[Result], catalogue: Catalogue) -> list[Scored
 def print_boards(results: Sequence[Result], catalogue: Catalogue) -> None:
     """Print boards with one line per encoder and one column per task, then the results' notes.
 
-    There is a board for each protocol and suite, and at the end a hint at other commands.
+    There is a board for each protocol and each suite (a named list of tasks), and one for the tasks
+    that are in none of these suites. At the end a hint names other commands.
+
+    Args:
+        results: The results of several encoders.
+        catalogue: The cards of encoders, tasks and suites.
     """
     results_by_protocol = group_by(results, lambda result: protocol_part(result.protocol))
     for protocol_results in results_by_protocol.values():
@@ -160,14 +182,23 @@ def print_boards(results: Sequence[Result], catalogue: Catalogue) -> None:
 
 
 def _choose_suites(tasks: Sequence[str], catalogue: Catalogue) -> Iterator[tuple[str, Suite]]:
-    """Yield names and suites, so that each task is in one suite.
+    """Divide tasks into suites (named lists of tasks), so that each task is in one suite.
 
-    The largest suites come first, if all their tasks are there and they have an average; the
-    remaining tasks are a suite without a name.
+    The largest suites are taken first. A suite is taken if it has several tasks and a common mean,
+    and all of its tasks are still without a suite. The tasks that remain become a suite without a
+    name or mean.
+
+    Args:
+        tasks: The names of the tasks.
+        catalogue: The cards, which define the suites.
+
+    Yields:
+        The name of each suite (empty for the last one), and the suite.
     """
     remaining = list(tasks)
     suites = suites_within(tasks, catalogue)
-    for name, suite in sorted(suites.items(), key=lambda pair: -len(pair[1].tasks)):
+    largest_first = sorted(suites.items(), key=lambda name_and_suite: -len(name_and_suite[1].tasks))
+    for name, suite in largest_first:
         if suite.average and len(suite.tasks) > 1 and {*suite.tasks} <= {*remaining}:
             remaining = [task for task in remaining if task not in suite.tasks]
             yield name, suite
@@ -183,14 +214,22 @@ def _task_label(result: Result) -> str:
 def _task_lines(
     scored_task: ScoredTask, catalogue: Catalogue, *, verbose: bool
 ) -> Iterator[ScoreLine]:
-    """Yield the line of a task, then its clean scores, and with ``verbose`` seeds and subsets.
+    """Yield the lines of an encoder on a task in the table of scores.
 
-    A clean score is that of the items without a sentence in some training text.
+    The first has the score, or the mean over seeds. Then follows one line for each clean score: the
+    score over the items without a sentence in some training text. With ``verbose``, lines of each
+    seed and each subset of the task follow.
+
+    Args:
+        scored_task: The encoder's results on the task, one per seed.
+        catalogue: The cards, for the name of the protocol.
+        verbose: Whether to yield the lines of seeds and subsets.
     """
     results = scored_task.results
     first = results[0]
     has_seeds = len(results) > 1
-    # The symbol is that of the worst seed: training on gold scores is worse than on texts alone.
+    # What the training text has of the test sentences. The symbol is that of the worst seed:
+    # training on gold scores is worse than on the texts alone.
     overlaps = {result.overlap for result in results}
     symbol = ""
     for overlap in ("gold", "text"):
@@ -202,7 +241,7 @@ def _task_lines(
         encoder=scored_task.encoder,
         task=f"{_task_label(first)} {symbol}".rstrip(),
         score=_format_mean([result.score for result in results]),
-        # The accuracy of the most frequent class, of tasks with classes.
+        # The accuracy of always answering the most frequent class; empty for tasks without classes.
         majority=format_points(first.scores.get("majority")),
         interval=format_interval(interval),
         n=str(first.n),
@@ -236,7 +275,13 @@ def _seed_line(result: Result) -> ScoreLine:
 
 
 def _subset_lines(result: Result) -> Iterator[ScoreLine]:
-    """Yield a line per subset of a task, with its score and number of items."""
+    """Yield a line per subset of a task, with its score and number of items.
+
+    Args:
+        result: The result on the task. ``per_subset`` holds the numbers of each subset by metric,
+            and its number of items under ``n``.
+    """
+    # Tasks without a metric in their protocol have no scores of subsets.
     metric = result.protocol.get("metric")
     if metric is None:
         return
@@ -254,19 +299,21 @@ def _suite_lines(
 ) -> Iterator[ScoreLine]:
     """Yield a line with the mean of each suite of which the encoder was scored on all tasks.
 
-    A suite of a single task, without a mean, or scored with different seeds has no line.
+    A suite is a named list of tasks. There is no line for a suite of a single task, for one whose
+    tasks have no common mean, nor if its tasks were scored with different seeds.
 
     Args:
         encoder: The encoder's printed name.
         results_by_task: Its results on each task, one per seed.
-        catalogue: The suites.
+        catalogue: The cards, which define the suites.
     """
     for suite in suites_within(list(results_by_task), catalogue).values():
         suite_results = [results_by_task[task] for task in suite.tasks]
         scores = seed_means(suite_results)
         if not suite.average or len(suite_results) < 2 or not scores:
             continue
-        # The accuracy of the most frequent class does not depend on the seed.
+        # The accuracy of always answering the most frequent class, which no seed changes. None if a
+        # task has no classes.
         majority = suite_mean(
             suite.tasks, score=lambda task: results_by_task[task][0].scores.get("majority")
         )
@@ -283,10 +330,11 @@ def _print_classes(results: Sequence[Result], suffix: str) -> None:
     """Print precision, recall and F1 of each class, as means over seeds, if the task has classes.
 
     Args:
-        results: The results on one task, one per seed.
+        results: The results on one task, one per seed. ``per_subset`` holds the numbers of each
+            subset of the task by their name.
         suffix: What follows the task in the title.
     """
-    # The subsets of a task with classes are its classes; those of other tasks have other scores.
+    # The subsets of a task with classes are its classes. Those of other tasks lack these scores.
     values_by_class = results[0].per_subset
     has_class_scores = all(set(CLASS_SCORES) <= set(values) for values in values_by_class.values())
     if not values_by_class or not has_class_scores:
@@ -301,11 +349,14 @@ def _print_classes(results: Sequence[Result], suffix: str) -> None:
         rows.append([class_name, *means, n_items])
     seeds = f", mean of {len(results)} seeds" if len(results) > 1 else ""
     print_text(f"\nclasses of {_task_label(results[0])}{suffix}{seeds}\n")
-    print_rows(["class", "precision", "recall", "F1", "n"], rows, right=[1, 2, 3, 4])
+    print_rows(["class", "precision", "recall", "F1", "n"], rows, number_columns=[1, 2, 3, 4])
 
 
 def print_missing_columns(results: Sequence[Result], need: str) -> None:
-    """Print which per-item columns are missing, and the command that makes them.
+    """Print which results lack per-item columns, and the command that makes them.
+
+    Per-item columns hold one value per scored pair or sentence. Nothing is printed if all results
+    have theirs.
 
     Args:
         results: The results whose columns are needed.
@@ -319,20 +370,23 @@ def print_missing_columns(results: Sequence[Result], need: str) -> None:
 
 
 def _print_notes(results: Sequence[Result], *, explains_symbols: bool) -> None:
-    """Print the results' notes, then the legend of what is in the table.
+    """Print the notes on results, then a legend of what is in the table of their scores.
 
-    The legend explains the accuracy of the majority, clean scores and their omitted subsets,
-    symbols, and the seeds that deviations are over.
+    The legend explains, in this order and if the table has it: the accuracy of the majority; clean
+    scores, which are over the items without a sentence in some training text, and the subsets that
+    are too small for them; the symbols of encoders that were trained on test sentences; and the
+    seeds that a deviation is over.
 
     Args:
         results: The results in the table.
-        explains_symbols: Whether to explain the symbols of overlap; False if a legend above does.
+        explains_symbols: Whether to explain the symbols; False if a legend above does.
     """
     _print_own_notes(results)
     if any("majority" in result.scores for result in results):
         print_text("majority: the accuracy of always answering the most frequent class")
     from stsbench.bench.clean import COPIES
 
+    # COPIES is the name for the other splits and folds of a task, in place of a training text.
     for name in dict.fromkeys(clean.name for result in results for clean in result.clean):
         items = (
             "that have no copy in another split or fold"
@@ -360,19 +414,23 @@ def _print_notes(results: Sequence[Result], *, explains_symbols: bool) -> None:
         for symbol in sorted(symbols):
             print_text(OVERLAP_LEGENDS[symbol])
     counts = Counter((result.encoder, result.task, result.split) for result in results)
-    of_several = [
+    # The results of tasks with several seeds, whose scores are printed with a deviation.
+    results_of_several_seeds = [
         result for result in results if counts[result.encoder, result.task, result.split] > 1
     ]
-    by_seed = sorted(of_several, key=lambda result: (result.train_seed or 0, result.eval_seed))
-    seeds = list(dict.fromkeys(map(_format_seed, by_seed)))
+    results_of_several_seeds.sort(key=lambda result: (result.train_seed or 0, result.eval_seed))
+    seeds = list(dict.fromkeys(map(_format_seed, results_of_several_seeds)))
     if len(seeds) > 1:
         print_text(f"±: deviation over the seeds {', '.join(seeds)}")
 
 
 def _print_own_notes(results: Sequence[Result]) -> None:
-    """Print each note of results once, behind all tasks that it is about."""
+    """Print each note on results once, behind the names of all tasks that it is about.
+
+    If there are several encoders, the encoder's name precedes the tasks.
+    """
     has_several_encoders = len({result.encoder for result in results}) > 1
-    # A dict without values, as a set that keeps the order of its tasks.
+    # By encoder and note: a dict with the tasks as keys, which is a set that keeps their order.
     tasks_by_note: dict[tuple[str, str], dict[str, None]] = {}
     for result in results:
         for note in result.notes:

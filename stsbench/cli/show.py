@@ -14,7 +14,7 @@ import msgspec
 
 from stsbench.cli import options as opt
 from stsbench.cli.option_values import TypedOptions, resolve_spec
-from stsbench.cli.printing import emit, print_facts, print_json, print_text
+from stsbench.cli.printing import print_facts, print_json, print_text, write_or_print
 from stsbench.core import settings
 from stsbench.core.cards import REPRODUCIBLE, EncoderCard, RecipeCard, SelectionSection
 from stsbench.core.errors import DataError, StsbenchError, UnknownName, suggest
@@ -45,8 +45,8 @@ def show_command(
     *,
     curve: opt.CurvePlot = None,
     width: opt.FigureWidth = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> None:
     """Describe a task, an encoder, a recipe or another name.
@@ -55,7 +55,8 @@ def show_command(
 
     Example: stsbench show sup-simcse-bert-base
     """
-    catalogue = opt.read_cards(cards)
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
+    catalogue = opt.make_catalogue(cards)
     typed = TypedOptions.from_context(context)
     typed.forbid_beside("--curve", "--json")
     typed.forbid_without("--curve", "--width")
@@ -64,6 +65,7 @@ def show_command(
             _draw_curves(name, curve)
         return
     card_id = name
+    # Each card of this name: its kind ("task", "encoder", ...) and its fields.
     matches = _find_cards(card_id, catalogue)
     if name == "schema" and not matches:
         from stsbench.results.record import result_schema
@@ -91,9 +93,14 @@ def show_command(
 
 
 def _resolve_name(name: str, catalogue: Catalogue) -> str:
-    """Return the id of the card that a title or a name of MTEB's stands for; else the name.
+    """Return the id of the card that a title, or a task's name in the benchmark MTEB, stands for.
 
-    All cards are read for their titles, for which other names need not wait.
+    A name that is neither is returned as it is. All cards are read for their titles, which takes
+    time; so the caller tries the name as an id first.
+
+    Args:
+        name: The name as the user wrote it.
+        catalogue: The cards of tasks and encoders.
 
     Raises:
         StsbenchError: The name stands for several tasks.
@@ -109,7 +116,16 @@ def _resolve_name(name: str, catalogue: Catalogue) -> str:
 def _find_cards(name: str, catalogue: Catalogue) -> list[tuple[str, CardFields]]:
     """Return the kind and the fields of each card, run, table or protocol with a name.
 
-    The fields of a recipe are omitted if there is an encoder with the name, which shows them too.
+    Several kinds may have the same name. A recipe is left out if there is an encoder of its name,
+    whose fields include the recipe's. A training run is left out beside its encoder or recipe, for
+    the same reason.
+
+    Args:
+        name: The name.
+        catalogue: The cards.
+
+    Returns:
+        Pairs of a kind, such as "task" or "encoder", and what is printed about it by name of field.
     """
     # Tables and protocols are slow to read, and need not be read for the name of a card.
     is_card = any(name in catalogue.paths(kind) for kind in ("tasks", "baselines", "trainers"))
@@ -129,7 +145,10 @@ def _find_cards(name: str, catalogue: Catalogue) -> list[tuple[str, CardFields]]
 
 
 def _unknown_name(name: str, catalogue: Catalogue) -> UnknownName:
-    """Return the error for a name that no card, suite, corpus, table or protocol has."""
+    """Return the error to raise for a name that no card, suite, corpus, table or protocol has.
+
+    Its message suggests the nearest of all names.
+    """
     from stsbench.data.task_names import known_names
 
     cards = [card for kind in ("baselines", "trainers") for card in catalogue.paths(kind)]
@@ -149,11 +168,15 @@ def _unknown_name(name: str, catalogue: Catalogue) -> UnknownName:
 def _encoder_fields(name: str, catalogue: Catalogue) -> CardFields | None:
     """Return what is shown of an encoder, and of the recipe and runs that it may have.
 
-    The name may have parameters behind it, which replace those of the card.
+    Args:
+        name: The id of the encoder's card, which may have parameters behind it that replace those
+            of the card, as in ``minilm+pooling=max``.
+        catalogue: The cards.
 
     Returns:
-        The fields; None if no card of an encoder has the name.
+        Values by the text that is printed before each; None if no card of an encoder has the name.
     """
+    # The cards of encoders and of recipes that train encoders, by id.
     baselines, trainers = catalogue.paths("baselines"), catalogue.paths("trainers")
     # The id of a card may look as if it had parameters.
     stem, params = (name, {}) if name in baselines else split_all_params(name)
@@ -164,6 +187,8 @@ def _encoder_fields(name: str, catalogue: Catalogue) -> CardFields | None:
         return None
     card = catalogue.encoder(stem)
     if params:
+        # No published score is of the encoder with other parameters. Secrets in parameters are not
+        # printed.
         card = msgspec.structs.replace(
             card,
             params={**card.params, **params},
@@ -187,14 +212,22 @@ def _encoder_fields(name: str, catalogue: Catalogue) -> CardFields | None:
 
 
 def _recipe_fields(name: str, catalogue: Catalogue) -> CardFields | None:
-    """Return what is shown of a recipe; None if there is no recipe of the name."""
-    # The name of a recipe that was trained with replaced values lists these behind a plus. Its runs
-    # hold the values that were used.
+    """Return what is shown of a recipe for training, and of its runs.
+
+    Args:
+        name: The id of the recipe. If it was trained with replaced values, these follow behind a
+            plus, as in ``simcse+temperature=0.1``.
+        catalogue: The cards.
+
+    Returns:
+        Values by the text that is printed before each; None if there is no recipe of the name.
+    """
     stem = name.partition("+")[0]
     if stem not in catalogue.paths("trainers"):
         return None
     recipe = catalogue.recipe(stem)
     runs = read_trained_runs(name)
+    # The runs of a recipe with replaced values hold the values that were used.
     if runs and "+" in name:
         values = dict(msgspec.to_builtins(runs[0].card))
     else:
@@ -208,10 +241,14 @@ def _recipe_fields(name: str, catalogue: Catalogue) -> CardFields | None:
 
 
 def _recipe_values(name: str, recipe: RecipeCard) -> CardFields:
-    """Return the values of a recipe.
+    """Return the values of a recipe, as nested dicts of texts, numbers and lists.
 
     For a method that trains in several rounds they include the method's own defaults, which the
     card need not list.
+
+    Args:
+        name: The name of the recipe.
+        recipe: The recipe's card.
     """
     if recipe.method in METHODS_BY_TRAINER["rounds"]:
         # Imports torch, for which other cards need not wait.
@@ -244,10 +281,14 @@ def _find_unfinished_runs(name: str) -> Sequence[UnfinishedRun]:
 
 
 def _run_fields(name: str) -> CardFields:
-    """Return the fields of the runs of a recipe, of runs with a name, or of the run in a folder.
+    """Return what is shown of training runs.
 
-    These are the trained runs, and, if there are any, the unfinished ones with the command that
-    resumes each.
+    Args:
+        name: The name of a recipe or of runs, or the folder of one run.
+
+    Returns:
+        ``trained`` holds the fields of each finished run. ``not finished``, if there are any, holds
+        the folder of each unfinished run and the command that resumes it.
     """
     fields: CardFields = {"trained": [_trained_fields(run) for run in _find_trained_runs(name)]}
     unfinished = [
@@ -260,10 +301,17 @@ def _run_fields(name: str) -> CardFields:
 
 
 def _trained_fields(run: TrainedRun) -> CardFields:
-    """Return a run's folder, its development score, and the tests that its training text holds.
+    """Return what is shown of a finished training run.
 
-    The tests are under "text of", or under "gold of" if the text has their gold scores too. The
-    score is None if no development score has selected the weights.
+    Args:
+        run: The run. ``overlap`` says for each test what the training text holds of it: "text" for
+            its sentences, "gold" for their gold scores too. ``chosen`` is the validation whose
+            weights were kept.
+
+    Returns:
+        ``folder``; ``score``, the development score times 100 of the kept weights, None if no
+        development score has selected them; and the tests that the text holds, under ``text of``
+        and ``gold of``.
     """
     tasks_by_label: dict[str, list[str]] = {}
     for task, overlap in run.overlap.items():
@@ -277,11 +325,11 @@ def _trained_fields(run: TrainedRun) -> CardFields:
 
 
 def _table_fields(name: str, catalogue: Catalogue) -> CardFields | None:
-    """Return what is shown of the card of a table; None if there is no such table.
+    """Return what is shown of a table of scores; None if there is no such table.
 
     Args:
-        name: The name of a paper's table or of one of ours, or a TOML file.
-        catalogue: Not used: tables are not in it.
+        name: The name of a paper's table or of one of stsbench's own, or a TOML file.
+        catalogue: Not used: tables are not in it. All functions of kinds have this parameter.
     """
     from stsbench.boards.published.rows import list_tables, read_table_card
 
@@ -289,7 +337,7 @@ def _table_fields(name: str, catalogue: Catalogue) -> CardFields | None:
     if name not in list_tables() and not is_file:
         return None
     card = read_table_card(name)
-    # A card has a column as a task's name or as a table of TOML; and so it has rows.
+    # The card writes a column as the name of a task, or as a record with more; and rows likewise.
     columns = [
         column if isinstance(column, str) else column.task or column.average_of
         for column in card.columns
@@ -316,7 +364,10 @@ def _protocols() -> Mapping[str, CardFields]:
 
 
 def _task_fields(name: str, catalogue: Catalogue) -> CardFields | None:
-    """Return what is shown of a task's card; None if there is no task of the name."""
+    """Return what is shown of a task: the fields of its card, and its name in the benchmark MTEB.
+
+    None if there is no task of the name.
+    """
     from stsbench.data.mteb.facts import DEFAULT_SUBSET, find_matched_task
 
     if name not in catalogue.paths("tasks"):
@@ -356,11 +407,11 @@ class _TrainingCurve(NamedTuple):
 
 
 def _draw_curves(names: str, path: Path) -> None:
-    """Draw the training curves of runs into a file.
+    """Draw the training curves of runs into a file: development score and loss by step.
 
     Args:
         names: A comma list of the names or folders of runs.
-        path: The file to write.
+        path: The file to write, whose ending decides the format.
 
     Raises:
         DataError: There are no runs of a name, or they were validated on different splits.
@@ -388,11 +439,18 @@ def _draw_curves(names: str, path: Path) -> None:
             for point in curve.points
         ]
         drawn_curves.append(Curve(name=label, points=points, kept_step=curve.kept_step))
-    emit(draw_curves(drawn_curves, score_label=score_labels[0]), path)
+    write_or_print(draw_curves(drawn_curves, score_label=score_labels[0]), path)
 
 
 def _read_curves(name: str) -> list[_TrainingCurve]:
-    """Return the curves of all runs with a name; raise DataError if there are none."""
+    """Return the training curves of all runs with a name, finished or not.
+
+    Args:
+        name: The name of a recipe or of runs, or the folder of one run.
+
+    Raises:
+        DataError: There are no such runs; the message suggests the nearest names.
+    """
     trained, unfinished = _find_trained_runs(name), _find_unfinished_runs(name)
     if not trained and not unfinished:
         variants = list_trained_variants(re.split("[+@]", name, maxsplit=1)[0])
@@ -420,13 +478,13 @@ def _read_curves(name: str) -> list[_TrainingCurve]:
 
 
 def _flatten(fields: CardFields, prefix: str = "") -> list[tuple[str, Any]]:
-    """Return the keys and values to print.
+    """Return the keys and values to print, one per line.
 
-    A table that holds tables or lists becomes several keys, with a dot behind its own key: for
-    ``{"data": {"columns": [...]}}`` that is ``data.columns``.
+    A dict that holds dicts or lists becomes several lines, whose keys begin with its own key and a
+    dot: ``{"data": {"columns": [...]}}`` gives ``data.columns``. Any other dict is one value.
 
     Args:
-        fields: The fields, which may be tables.
+        fields: The values by key; a value may be a dict.
         prefix: What precedes each key.
     """
     rows: list[tuple[str, Any]] = []
@@ -442,7 +500,11 @@ def _flatten(fields: CardFields, prefix: str = "") -> list[tuple[str, Any]]:
 
 
 def _format_value(value: Any) -> str:  # noqa: ANN401 - any TOML value
-    """Return a value as text: lists of tables with one table per line."""
+    """Return a value of a card as text.
+
+    * A dict becomes ``key value, key value``, without empty values.
+    * A list of dicts has one dict per line; any other list has commas.
+    """
     if isinstance(value, dict):
         return ", ".join(
             f"{key} {_format_value(inner_value)}"
@@ -462,10 +524,16 @@ SCRATCH = "trained from scratch"
 def describe_requirements(card: EncoderCard, catalogue: Catalogue) -> str:
     """Return as text what must be available to run an encoder, and for files whether it is.
 
-    The first description that fits counts: no published weights, an encoder fitted on texts, a
-    Python package, a server, a checkpoint, a folder, a file of vectors, or nothing.
+    The cases are tried in order, and the first that fits counts: weights that nobody has published,
+    an encoder fitted on texts, a Python package, a server, a checkpoint, a folder, a file of word
+    vectors, or nothing.
+
+    Args:
+        card: The encoder's card: its kind, and its parameters (``params``) by name.
+        catalogue: The cards of other encoders.
     """
     params, model = card.params, card.params.get("model")
+    # "quoted": the card has only scores that a paper prints.
     if card.reproducible == "quoted":
         return "weights that nobody has published"
     if base := str(params.get("base", "")):
@@ -495,10 +563,10 @@ def describe_requirements(card: EncoderCard, catalogue: Catalogue) -> str:
 
 
 def _describe_fitted(base: str, fit: str, catalogue: Catalogue) -> str:
-    """Return what an encoder needs that is fitted on texts.
+    """Return as text what is needed to run an encoder whose transform is fitted on texts.
 
     Args:
-        base: The encoder whose embeddings are transformed.
+        base: The encoder whose embeddings are transformed, for example by whitening.
         fit: The texts: "target" for those of each task, or the name of a task or corpus; "target"
             may have a split behind a dot, and further texts behind a plus.
         catalogue: The cards.
@@ -517,12 +585,13 @@ def _which_is(is_available: bool) -> str:
 
 
 def describe_training(name: str, card: RecipeCard, catalogue: Catalogue) -> str:
-    """Return what must be available to train a recipe, and the command.
+    """Return as text the command that trains a recipe, what it starts from, and its training text.
 
     Args:
         name: The recipe, with the values that are replaced.
-        card: The recipe's card.
-        catalogue: The cards.
+        card: The recipe's card. ``base`` says what the training starts from: what another recipe
+            has trained, a model of the Hub, a model of the user's, or nothing.
+        catalogue: The cards of corpora.
     """
     base, corpus = card.base, card.data.corpus
     if base.recipe:

@@ -12,7 +12,6 @@ from stsbench.cli import options as opt
 from stsbench.cli.child import continue_in_child
 from stsbench.cli.option_values import TypedOptions, resolve_spec, retype_options
 from stsbench.cli.printing import (
-    emit,
     format_points,
     print_error,
     print_errors,
@@ -20,6 +19,7 @@ from stsbench.cli.printing import (
     print_json,
     print_progress,
     print_text,
+    write_or_print,
     write_records,
 )
 from stsbench.cli.tables import print_rows
@@ -42,8 +42,8 @@ def sweep_command(
     *,
     base: opt.BaseModel = "",
     text: opt.TrainingText = None,
-    corpora: opt.Corpora = None,
-    data: opt.Data = None,
+    corpora: opt.TextFolder = None,
+    data: opt.DataFolder = None,
     out: opt.SweepFolder = None,
     on: opt.TrainingLauncher = "local",
     cores: opt.Cores = 1,
@@ -52,8 +52,8 @@ def sweep_command(
     plot: opt.Plot = None,
     width: opt.FigureWidth = None,
     dry_run: opt.DryTraining = False,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> int:
     """Train with several values of a recipe and keep the best.
@@ -67,7 +67,8 @@ def sweep_command(
     from stsbench.studies.sweep import Sweep, SweepState
     from stsbench.studies.trials import TrialEnvironment
 
-    catalogue = opt.read_cards(cards)
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
+    catalogue = opt.make_catalogue(cards)
     typed = TypedOptions.from_context(context)
     typed.forbid_beside("--dry-run", "--plot", "--checkpoint-seconds")
     typed.forbid_without("--plot", "--width")
@@ -93,7 +94,7 @@ def sweep_command(
     _write_files(state)
     if plot is not None:
         with figure_width(width):
-            emit(_draw_sweep(state), plot, silent=True)
+            write_or_print(_draw_sweep(state), plot, silent=True)
     if as_json:
         print_json(_sweep_to_json(state))
     else:
@@ -104,16 +105,16 @@ def sweep_command(
 
 
 def _run_sweep(state: SweepState, executor: str, cores: int, carrier: Carrier) -> dict[str, str]:
-    """Carry out a sweep and print each training that is done.
+    """Carry out a sweep (many trainings with different settings) and print each that is done.
 
     Args:
-        state: The sweep.
-        executor: The value of ``--on``: "local", or "ray" for a cluster of Ray.
-        cores: The cores of each training.
+        state: The sweep: its settings, and their trainings that are done and to come.
+        executor: The value of ``--on``: "local", or "ray" for a cluster of the library Ray.
+        cores: The processor cores of each training.
         carrier: The function that carries out the sweep by this executor.
 
     Returns:
-        The reasons why trainings have no score, each with the last encoder that failed so.
+        By reason why trainings have no score: the last encoder that failed for it.
     """
     from stsbench.cli.progress import train_progress
     from stsbench.studies.trials import TrialCallbacks
@@ -122,6 +123,8 @@ def _run_sweep(state: SweepState, executor: str, cores: int, carrier: Carrier) -
     encoders_by_failure: dict[str, str] = {}
 
     def print_trial(row: SweepRow, trial: Trial) -> None:
+        """Print one training that is done: its setting, seed and score, or why it failed."""
+        # The outcomes of a setting's trainings, by seed.
         outcome = row.scores[trial.plan.seed]
         description = outcome.failure or format_points(outcome.score)
         if outcome.stopped_early and not outcome.failure:
@@ -132,7 +135,7 @@ def _run_sweep(state: SweepState, executor: str, cores: int, carrier: Carrier) -
         if outcome.failure:
             encoders_by_failure[outcome.failure] = trial.encoder
 
-    # The state calls it when a trial is done.
+    # The state calls this function whenever a training is done.
     state.on_close = print_trial
     callbacks = TrialCallbacks(training=lambda trial: train_progress(trial.plan))
     carrier(state, executor, cores, callbacks)
@@ -146,8 +149,16 @@ def _describe_setting(row: SweepRow, state: SweepState) -> str:
 
 
 def _print_sweep(state: SweepState) -> None:
-    """Print a table of settings, the best first, then the winners and how sure they are."""
+    """Print a table of a sweep's settings, the best first, then the best of each recipe.
+
+    A line says so if the two best settings differ by less than training seeds do.
+
+    Args:
+        state: The sweep. Its card says which values are tried (``values``), and on which task and
+            split they are compared (``decide``).
+    """
     card, rows = state.sweep.card, state.ranked()
+    # The columns of a setting: the names of its values.
     keys = list(card.values)
     if len(card.recipes) > 1:
         keys.insert(0, "recipe")
@@ -155,25 +166,28 @@ def _print_sweep(state: SweepState) -> None:
     number_heads = [f"{card.decide.task} {card.decide.split}", "±", "seeds"]
     number_columns = range(len(keys), len(keys) + len(number_heads))
     # The last column, of notes, has no head.
-    print_rows([*keys, *number_heads, ""], cells, right=number_columns, sparse=True)
+    print_rows([*keys, *number_heads, ""], cells, number_columns=number_columns, omit_empty=True)
     for row in state.winners():
         setting = _describe_setting(row, state)
-        print_text(f"best of {row.setting.recipe}: {setting}; its card: {_card_path(state, row)}")
+        print_text(
+            f"best of {row.setting.recipe}: {setting}; its card: {_winner_card_path(state, row)}"
+        )
         print_text(f"score it: stsbench run {row.encoder}")
     _print_close_second(rows)
     print_text(f"all trials: {state.sweep.folder / 'trials.csv'}")
 
 
 def _setting_cells(row: SweepRow, keys: Sequence[str], n_seeds: int) -> list[str]:
-    """Return the cells of a setting's row, as texts.
+    """Return the cells of a setting's row in the table of a sweep, as texts.
 
     Args:
-        row: The setting, with the outcomes of its trainings by seed.
-        keys: The values of the setting to begin with.
+        row: The setting, with the outcomes of its trainings by seed (``scores``).
+        keys: The names of the setting's values to begin with.
         n_seeds: The number of seeds of the sweep.
 
     Returns:
-        These values, the mean and deviation over seeds, how many seeds are scored, and notes.
+        These values, the mean and deviation of the score over seeds, times 100, how many seeds are
+        scored, and notes on trainings that were stopped early or failed.
     """
     values = {"recipe": row.setting.recipe, **row.setting.values}
     mean, deviation = "–", ""
@@ -197,15 +211,18 @@ def _setting_cells(row: SweepRow, keys: Sequence[str], n_seeds: int) -> list[str
 
 
 def _print_close_second(rows: Sequence[SweepRow]) -> None:
-    """Print a line if the best two settings differ by less than seeds do.
+    """Print a line if the best two settings differ by less than training seeds do.
+
+    Seeds differ by the larger deviation over seeds of the two settings.
 
     Args:
-        rows: The settings, the best first.
+        rows: The settings, the best first. Those with trainings still to do are ignored.
     """
     means = [row.seed_mean for row in rows if row.is_complete and row.seed_mean]
     if len(means) < 2:
         return
     best, second = means[:2]
+    # With a single seed nothing is known of how seeds differ.
     if best.deviation is None:
         return
     difference = best.mean - second.mean
@@ -217,7 +234,7 @@ def _print_close_second(rows: Sequence[SweepRow]) -> None:
         )
 
 
-def _card_path(state: SweepState, row: SweepRow) -> Path:
+def _winner_card_path(state: SweepState, row: SweepRow) -> Path:
     """Return the path of a winner's card."""
     from stsbench.studies.sweep import winner_card
 
@@ -226,9 +243,14 @@ def _card_path(state: SweepState, row: SweepRow) -> Path:
 
 
 def _write_files(state: SweepState) -> None:
-    """Write ``trials.csv`` with a row per trial that has ended, and a card for each winner.
+    """Write the results of a sweep into its folder.
 
-    Both are written into the sweep's folder.
+    ``trials.csv`` has a row per training that has ended. The best setting of each recipe becomes a
+    recipe's card of its own.
+
+    Args:
+        state: The sweep, with a row per setting: its trainings (``trials``), and their outcomes by
+            seed (``scores``).
     """
     from stsbench.studies.sweep import winner_card
 
@@ -236,6 +258,7 @@ def _write_files(state: SweepState) -> None:
     for row in state.rows:
         for trial in row.trials:
             outcome = row.scores.get(trial.plan.seed)
+            # The training has not ended yet.
             if outcome is None:
                 continue
             trial_state = "scored"
@@ -256,12 +279,21 @@ def _write_files(state: SweepState) -> None:
     heads = ["recipe", *state.sweep.card.values, "seed", "score", "state", "encoder"]
     write_records(state.sweep.folder / "trials.csv", records, heads)
     for row in state.winners():
-        _, table = winner_card(state.sweep, row)
-        emit(toml_tables(table), _card_path(state, row), silent=True)
+        _, card_values = winner_card(state.sweep, row)
+        write_or_print(toml_tables(card_values), _winner_card_path(state, row), silent=True)
 
 
 def _sweep_to_json(state: SweepState) -> dict[str, Any]:
-    """Return a sweep's settings with their scores, the best first, and its winners, for JSON."""
+    """Return the JSON object of a sweep.
+
+    Args:
+        state: The sweep.
+
+    Returns:
+        ``trials`` holds the settings, the best first: the values, the ``mean`` and ``deviation``
+        over seeds (from 0 to 1, None if unknown), whether all seeds are done (``whole``), and the
+        outcome of each seed. ``winners`` holds the best setting of each recipe, and its card.
+    """
     settings = []
     for row in state.ranked():
         outcomes_by_seed = {str(seed): outcome._asdict() for seed, outcome in row.scores.items()}
@@ -277,7 +309,11 @@ def _sweep_to_json(state: SweepState) -> dict[str, Any]:
             }
         )
     winners = [
-        {"recipe": row.setting.recipe, "encoder": row.encoder, "card": str(_card_path(state, row))}
+        {
+            "recipe": row.setting.recipe,
+            "encoder": row.encoder,
+            "card": str(_winner_card_path(state, row)),
+        }
         for row in state.winners()
     ]
     return {"sweep": state.sweep.card.name, "trials": settings, "winners": winners}
@@ -287,7 +323,12 @@ MAX_DRAWN_SETTINGS = 40
 
 
 def _draw_sweep(state: SweepState) -> Any:  # noqa: ANN401 - matplotlib's
-    """Return a figure of the mean and each seed's score of the best settings."""
+    """Return a figure of the best settings of a sweep: the mean and the score of each seed.
+
+    Args:
+        state: The sweep.
+    """
+    # The task and split by whose score settings are compared.
     decide = state.sweep.card.decide
     dots = []
     means_of_rows = [(row, row.seed_mean) for row in state.ranked() if row.seed_mean]
@@ -306,15 +347,15 @@ def _draw_sweep(state: SweepState) -> Any:  # noqa: ANN401 - matplotlib's
 def _forecast_sweep(state: SweepState, *, as_json: bool) -> int:
     """Print how many trainings of a sweep are done and missing, and how long the rest takes.
 
-    The time is estimated by the complete trainings, so it is unknown before the first one.
-    What is missing for the first training that is not complete is printed too.
+    The time is estimated by the complete trainings, so it is unknown before the first one. What is
+    missing for the next training, such as its corpus, is printed too.
 
     Args:
         state: The sweep.
         as_json: Whether to print JSON instead of text.
 
     Returns:
-        The exit code: 2 if something is missing.
+        The exit code: 2 if something is missing for the next training, else 0.
     """
     from stsbench.encoders.runs import TrainedRun
     from stsbench.recipes.train_plan import find_missing

@@ -27,16 +27,19 @@ if TYPE_CHECKING:
 
 GAP, NARROW_GAP = 3, 2
 """Columns between two cells of a plain table, with and without enough room."""
-NAME_LIMITS = ((MAX_LENGTH_WITH_PARAMS, MAX_NAME_LENGTH), (24, 24), (16, 16))
+MAX_NAME_LENGTHS = ((MAX_LENGTH_WITH_PARAMS, MAX_NAME_LENGTH), (24, 24), (16, 16))
 """The most characters of a name with parameters and of any other name, tried one after another."""
-MAX_KEYS = 12
+MAX_EXPLAINED_NAMES = 12
 """The most short names explained below a table if names without parameters are short too."""
-JOINTS = re.compile(r"(\s+|[A-Z]?[a-z]{4,}(?=[A-Z])|[^\s\-_+/,=.:]*[\-_+/,=.:]+(?=\w))")
+LINE_BREAK_PATTERN = re.compile(r"(\s+|[A-Z]?[a-z]{4,}(?=[A-Z])|[^\s\-_+/,=.:]*[\-_+/,=.:]+(?=\w))")
 """Where a line may end: at blanks, between words written as one, behind joining characters."""
 
 
 def _make_console() -> Console:
-    """Make a console as wide as :func:`line_width` allows."""
+    """Return a console of the library rich, by which tables are drawn on stdout.
+
+    It is as wide as the terminal, or as the user's setting.
+    """
     from rich.console import Console
 
     return Console(
@@ -45,7 +48,7 @@ def _make_console() -> Console:
         highlight=False,
         markup=False,
         emoji=False,
-        # rich would take COLUMNS=0 for a width.
+        # rich would take an environment variable COLUMNS=0 for a width of 0.
         _environ=settings.terminal_variables(),
     )
 
@@ -74,9 +77,11 @@ class PrintedColumn(NamedTuple):
         """Return the column with short names.
 
         Args:
-            max_lengths: The most characters of a name with parameters and of any other.
-            numbers_by_name: The number, "(1)", that stands for each abbreviated name in the key
-                below the table. The names that this call abbreviates are added to it.
+            max_lengths: The most characters of a name with parameters, such as
+                ``minilm+pooling=max``, and of any other name.
+            numbers_by_name: The number, "(1)", that each abbreviated name of the table is marked
+                with, and under which it is explained below. This call adds the names that it
+                abbreviates.
         """
 
         def shorten_name(name: str | Text) -> str:
@@ -94,8 +99,10 @@ class PrintedColumn(NamedTuple):
     def min_width(self, *, break_words: bool) -> int:
         """Return how many characters the column needs at least.
 
+        Names and numbers are never broken; other texts may be broken between words.
+
         Args:
-            break_words: Whether long words may be broken at their joints, see ``JOINTS``.
+            break_words: Whether long words may be broken too, for example behind a hyphen.
         """
         cells_stay_whole = self.is_name or self.is_number
         texts = [(self.head, self.is_head_name)]
@@ -105,16 +112,23 @@ class PrintedColumn(NamedTuple):
             if stays_whole:
                 unbreakable += text.split("\n")
             elif break_words:
-                unbreakable += JOINTS.split(text)
+                # The pattern matches the places at which a line may end.
+                unbreakable += LINE_BREAK_PATTERN.split(text)
             else:
                 unbreakable += text.split()
         return max(1, *map(len, unbreakable))
 
     def wrap(self, width: int, *, break_words: bool) -> PrintedColumn:
-        """Return the column with each cell in lines of at most ``width`` characters."""
+        """Return the column with its head and cells in lines of at most ``width`` characters.
+
+        Args:
+            width: The most characters of a line.
+            break_words: Whether words may be broken: behind hyphens and other joining characters,
+                and between words written as one.
+        """
         wrapper = textwrap.TextWrapper(width, break_on_hyphens=break_words)
         # By itself TextWrapper breaks words at hyphens only.
-        wrapper.wordsep_re = JOINTS
+        wrapper.wordsep_re = LINE_BREAK_PATTERN
 
         def wrap_cell(cell: str | Text) -> str:
             text = str(cell)
@@ -129,36 +143,36 @@ def print_rows(
     titles: Sequence[str],
     rows: Sequence[Sequence[str]],
     *,
-    right: Sequence[int] = (),
-    names: Sequence[int] = (0,),
-    heads: Sequence[int] = (),
-    sparse: bool = False,
+    number_columns: Sequence[int] = (),
+    name_columns: Sequence[int] = (0,),
+    name_heads: Sequence[int] = (),
+    omit_empty: bool = False,
 ) -> None:
-    """Print a plain table with a rule under its header.
+    """Print a plain table with a rule under its heads.
 
-    If it is wider than the terminal, names are abbreviated, and a key below the table explains
-    them.
+    If it is wider than the terminal, names are abbreviated, and lines below the table explain the
+    short names. If it is still too wide, it is printed in several parts.
 
     Args:
         titles: The head of each column.
         rows: The cells of each row.
-        right: The indices of columns of numbers, which stand to the right.
-        names: The indices of columns whose cells are names.
-        heads: The indices of columns whose heads are names.
-        sparse: Whether to omit columns that are empty in all rows.
+        number_columns: The indices of columns of numbers, which stand to the right.
+        name_columns: The indices of columns whose cells are names, which may be abbreviated.
+        name_heads: The indices of columns whose heads are names, which may be abbreviated.
+        omit_empty: Whether to omit columns that are empty in all rows.
     """
     console = _make_console()
     columns = []
     for index, title in enumerate(titles):
         cells = [escape_controls(row[index]) for row in rows]
-        if sparse and not any(cells):
+        if omit_empty and not any(cells):
             continue
         column = PrintedColumn(
             escape_controls(title),
             cells,
-            is_name=index in names,
-            is_number=index in right,
-            is_head_name=index in heads,
+            is_name=index in name_columns,
+            is_number=index in number_columns,
+            is_head_name=index in name_heads,
         )
         columns.append(column)
     full_width = sum(column.width for column in columns) + GAP * (len(columns) - 1)
@@ -167,31 +181,34 @@ def print_rows(
         return
     fitted = _fit_columns(columns, console.width)
     for index, part in enumerate(fitted.parts):
+        # A blank line separates the parts.
         if index:
             print_text("")
         _draw_table(console, part, NARROW_GAP)
     if fitted.key:
-        # A name longer than the terminal is wrapped by it, and copied in one piece.
+        # Printed as they are: a terminal itself wraps a long name, which can be copied whole.
         print_text("\n".join(["", *fitted.key]))
 
 
-def print_records(records: Sequence[Mapping[str, object]], right: Sequence[str]) -> None:
-    """Print records by :func:`print_rows`, one column per key; nothing if there are none.
+def print_records(records: Sequence[Mapping[str, object]], number_keys: Sequence[str]) -> None:
+    """Print records as a table with one column per key; nothing if there are none.
 
-    Into a pipe or file their cells have a tab between them, and no blanks that align them.
+    Into a pipe or file, cells are separated by tabs, and not aligned by blanks.
 
     Args:
-        records: A mapping per row, all with the same keys.
-        right: The keys whose values are numbers.
+        records: A mapping per row, all with the same keys in the same order.
+        number_keys: The keys whose values are numbers, which stand to the right.
     """
     if records:
         titles = list(records[0])
         rows = [[str(value) for value in record.values()] for record in records]
+        # stdout is no terminal.
         if line_width() == UNLIMITED_WIDTH:
-            print_text("\n".join("\t".join(map(as_one_line, row)) for row in [titles, *rows]))
+            for row in [titles, *rows]:
+                print_text("\t".join(map(as_one_line, row)))
             return
-        number_columns = [index for index, title in enumerate(titles) if title in right]
-        print_rows(titles, rows, right=number_columns)
+        number_columns = [index for index, title in enumerate(titles) if title in number_keys]
+        print_rows(titles, rows, number_columns=number_columns)
 
 
 class FittedTable(NamedTuple):
@@ -204,18 +221,27 @@ class FittedTable(NamedTuple):
 
 
 def _fit_columns(columns: Sequence[PrintedColumn], max_width: int) -> FittedTable:
-    """Fit columns into a width, and explain the names that are abbreviated for it.
+    """Fit the columns of a table into a width.
 
-    Names become shorter and shorter, then words are broken. If even that is not enough, the table
-    is printed in parts, each of which repeats the first columns up to the first number.
+    Names are abbreviated to shorter and shorter lengths. At each length, words of other texts are
+    also broken if needed. If even that is not enough, the table is split into parts, each of which
+    repeats the first columns up to the first number.
+
+    Args:
+        columns: The columns of the table.
+        max_width: The most characters of a line.
+
+    Returns:
+        The columns of each part, and a line that explains each abbreviated name: "(1) NAME".
     """
     abbreviated, key = list(columns), list[str]()
-    for step, max_lengths in enumerate(NAME_LIMITS):
+    for step, max_lengths in enumerate(MAX_NAME_LENGTHS):
         numbers_by_name: dict[str, str] = {}
         shorter = [column.abbreviate(max_lengths, numbers_by_name) for column in columns]
-        # A key as long as a list is no help. The first step abbreviates only very long names.
+        # Very many explanations are no help: then names stay as long as in the step before. The
+        # first step abbreviates only very long names, so that it is always taken.
         is_first_step = step == 0
-        if not is_first_step and len(numbers_by_name) > MAX_KEYS:
+        if not is_first_step and len(numbers_by_name) > MAX_EXPLAINED_NAMES:
             break
         abbreviated = shorter
         key = [f"{number} {name}" for name, number in numbers_by_name.items()]
@@ -231,10 +257,15 @@ def _fit_columns(columns: Sequence[PrintedColumn], max_width: int) -> FittedTabl
 
 
 def _count_repeated_columns(columns: Sequence[PrintedColumn], max_width: int) -> int:
-    """Return how many of the first columns to repeat in each part of a table.
+    """Return how many of the first columns to repeat in each part of a table that is split.
 
-    They are those before the first column of numbers. If there are none, or they and that column
-    are too wide, it is the first column alone.
+    * Usually they are the columns before the first column of numbers.
+    * If no column or all columns are before it, it is one column.
+    * If they and the first column of numbers are too wide together, it is one column.
+
+    Args:
+        columns: The columns of the table.
+        max_width: The most characters of a line.
     """
     n_before_number = len(list(takewhile(lambda column: not column.is_number, columns)))
     if n_before_number in (0, len(columns)):
@@ -252,15 +283,21 @@ def _min_table_width(columns: Sequence[PrintedColumn], gap: int, *, break_words:
 def _widen_columns(
     columns: Sequence[PrintedColumn], max_width: int, *, break_words: bool
 ) -> list[PrintedColumn]:
-    """Return the columns wrapped so that together they are as wide as they may be.
+    """Return the columns wrapped so that together they use the width that there is.
 
-    Each has at least its least width. The spare width goes to columns with longer lines, one
-    character to each in turn.
+    Each column gets at least its least width. The spare width goes to the columns that need more,
+    one character to each in turn, until nothing is left or none needs more.
+
+    Args:
+        columns: The columns, whose least widths fit into ``max_width`` together.
+        max_width: The most characters of a line.
+        break_words: Whether long words may be broken.
     """
     widths = [column.min_width(break_words=break_words) for column in columns]
     spare = max_width - _min_table_width(columns, NARROW_GAP, break_words=break_words)
     while spare > 0:
         too_narrow = [index for index, column in enumerate(columns) if widths[index] < column.width]
+        # At most as many columns as there are spare characters.
         widened = too_narrow[:spare]
         if not widened:
             break
@@ -283,7 +320,8 @@ def _split_columns(
 ) -> list[list[PrintedColumn]]:
     """Split the columns of a table into parts, each of which fits into a line.
 
-    Each part has the first columns and at least one further column, even if these are too wide.
+    A part begins with the repeated first columns. Further columns are added while they fit, but at
+    least one, even if it is too wide.
 
     Args:
         columns: All columns.
@@ -291,6 +329,9 @@ def _split_columns(
         gap: The blanks between two columns.
         max_width: The most characters of a line.
         break_words: Whether long words may be broken.
+
+    Returns:
+        The columns of each part.
     """
     repeated = list(columns[:n_repeated])
     parts = [repeated.copy()]
@@ -311,11 +352,11 @@ def _draw_table(
     *,
     has_head: bool = True,
 ) -> None:
-    """Print columns as a table.
+    """Print columns as a table, by the library rich.
 
     Args:
         console: Where to print.
-        columns: The columns, all with as many cells.
+        columns: The columns, all with as many cells; without any only the heads are printed.
         gap: The blanks between two columns, at least 1.
         widths: The characters of each column; by default those of its longest line.
         has_head: Whether to print the heads and the rule under them.
@@ -337,14 +378,16 @@ def _draw_table(
     )
     for column, width in zip(columns, widths, strict=True):
         justify: Literal["left", "right"] = "right" if column.is_number else "left"
-        # Heads of a board stand on their rule; a plain table's cells are read from the first line.
+        # A head or cell of fewer lines than others stands at the bottom if only heads are printed,
+        # as for a board, otherwise at the top.
         vertical: Literal["top", "bottom"] = "top" if column.cells else "bottom"
         table.add_column(
             column.head, justify=justify, width=width, overflow="fold", vertical=vertical
         )
     for cells in zip(*(column.cells for column in columns), strict=True):
         table.add_row(*cells)
-    # The terminal itself wraps what is too wide even so: rich would cut numbers.
+    # If the table is wider than the console, rich would cut numbers. So the console is widened for
+    # it, and the terminal itself wraps the lines.
     console_width = console.width
     console.width = max(console_width, sum(widths) + gap * len(widths))
     console.print(table, crop=False)
@@ -359,9 +402,14 @@ Each pair is the number of blanks between columns, and whether deviations have a
 
 
 def print_table(layout: Layout) -> None:
-    """Print a board in as many parts as its columns need, then its legend.
+    """Print a board, a table of encoders by tasks, in as many parts as fit, then its legend.
 
-    In each column the best number is bold and the second best is underlined.
+    In each column the best number is bold and the second best is underlined. The board is set wide
+    first, then tighter: with fewer blanks, and with deviations on lines of their own. If even the
+    tightest does not fit into the terminal, it is printed in parts.
+
+    Args:
+        layout: The caption, heads, blocks of lines and legend of the board.
     """
     # Imports numpy, for which no list waits.
     from stsbench.boards.tables.layout import shorten_labels
@@ -377,7 +425,8 @@ def print_table(layout: Layout) -> None:
         if len(parts) == 1:
             break
     if len(parts) > 1:
-        # Each part gets about as many columns as the others, if all fit so.
+        # The first column is repeated in each part. The others are divided evenly, if all parts
+        # fit so.
         part_size = math.ceil((len(columns) - 1) / len(parts))
         starts = range(1, len(columns), part_size)
         even_parts = [[columns[0], *columns[start : start + part_size]] for start in starts]
@@ -394,7 +443,11 @@ def print_table(layout: Layout) -> None:
 
 
 def _escape_layout(layout: Layout) -> Layout:
-    """Escape the control characters of names, before widths are computed."""
+    """Return a board whose texts have their control characters escaped.
+
+    A terminal would obey them. They are escaped before widths are computed, because escaped text is
+    longer.
+    """
     blocks = [
         replace(
             block,
@@ -414,12 +467,14 @@ def _make_board_columns(layout: Layout, *, has_deviation_lines: bool) -> list[Pr
     """Return the columns of a board: the labels of its lines, then its numbers.
 
     Args:
-        layout: The board.
+        layout: The board. Its blocks hold lines, and a line a label and a cell per column: the
+            number as text, its rank in the column, its symbol and its deviation over seeds.
         has_deviation_lines: Whether deviations stand on a line below their numbers.
     """
     from rich.text import Text
 
     lines = [line for block in layout.blocks for line in block.lines]
+    # A line that continues the row above is indented.
     labels = [("  " if line.continues_row else "") + line.label + line.symbols for line in lines]
     columns = [PrintedColumn(layout.label_head, labels, is_name=True)]
     style_by_rank = {1: "bold", 2: "underline"}
@@ -453,11 +508,13 @@ def _draw_board(
     widths = [label_width, *(column.min_width(break_words=False) for column in score_columns)]
     heads_only = [column._replace(cells=[]) for column in columns]
     _draw_table(console, heads_only, gap, widths)
+    # The index of the block's first line among the lines of all blocks.
     first_line = 0
     previous_section = ""
-    for number, block in enumerate(layout.blocks):
-        if number:
+    for block_number, block in enumerate(layout.blocks):
+        if block_number:
             print_text("")
+        # The name of a section is printed once, above its first block.
         section = block.section if block.section != previous_section else ""
         for title, style in ((section, "bold italic"), (block.title, "italic")):
             if title:

@@ -21,7 +21,7 @@ import msgspec
 
 from stsbench.cli import options as opt
 from stsbench.cli.option_values import TypedOptions, parse_assignments
-from stsbench.cli.printing import emit, show_work
+from stsbench.cli.printing import show_work, write_or_print
 from stsbench.cli.tables import print_table
 from stsbench.core.errors import CardError, look_up
 from stsbench.core.provenance import processor, versions
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from stsbench.recipes.train_plan import TrainPlan
 
 DEFAULT_ENCODERS = ["bert-base-mean", "bert-base-wk", "bert-base-flow", "bert-base-whitening"]
-RECIPES = ["sg-opt-bert-base"]
+DEFAULT_RECIPES = ["sg-opt-bert-base"]
 """What SG-OPT's table 6 times, and whitening."""
 PUBLISHED_TITLE = (
     "SG-OPT, table 6: BERT-base on STS-B, batches of 16, another machine that is not named"
@@ -49,7 +49,7 @@ def timing_command(
     *,
     encoder: opt.Encoders,
     recipe: opt.TimedRecipes,
-    assign: opt.SetEncoder,
+    assign: opt.EncoderParameters,
     base: opt.BaseModel = "",
     task: opt.OneTask = "stsb",
     split: opt.TimedSplit = "test",
@@ -57,11 +57,11 @@ def timing_command(
     rounds: opt.Rounds = 3,
     steps: opt.TimedSteps = None,
     device: opt.Device = "auto",
-    data: opt.Data = None,
+    data: opt.DataFolder = None,
     output: opt.PlainFormat = "terminal",
     out: opt.TableFile = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
 ) -> None:
     """Time training and inference on this machine.
 
@@ -74,7 +74,8 @@ def timing_command(
     from stsbench.data.task import load_task
     from stsbench.encoders.metadata import read_metadata
 
-    catalogue = opt.read_cards(cards)
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
+    catalogue = opt.make_catalogue(cards)
     _check_options(context, encoder, recipe, output)
     params = parse_assignments(assign)
     names = NameResolver(catalogue)
@@ -82,7 +83,7 @@ def timing_command(
     base = names.resolve_spec(base)
     plans = [
         _plan_training(name, catalogue, base=base, data=data, device=device)
-        for name in (RECIPES if is_default else names.resolve_specs(recipe))
+        for name in (DEFAULT_RECIPES if is_default else names.resolve_specs(recipe))
     ]
     loaded_task = load_task(task, data=data, catalogue=catalogue)
     sentences = loaded_task.texts([split], repeated=True)
@@ -114,17 +115,24 @@ def timing_command(
     if output == "terminal" and out is None:
         print_table(to_layout(report))
     elif output == "json":
-        emit(json.dumps(report, indent=1, ensure_ascii=False) + "\n", out)
+        write_or_print(json.dumps(report, indent=1, ensure_ascii=False) + "\n", out)
     else:
-        emit(to_markdown([to_layout(report)]), out)
+        write_or_print(to_markdown([to_layout(report)]), out)
 
 
 def _check_options(
     context: opt.Context, encoders: Sequence[str], recipes: Sequence[str], output: str
 ) -> None:
-    """Raise StsbenchError for an option that would have no effect, or an unknown format."""
+    """Raise StsbenchError for an option that would have no effect, or an unknown format.
+
+    Args:
+        context: Typer's context of the command, which knows what the user has typed.
+        encoders: The encoders to time; empty if the user named none.
+        recipes: The recipes to time; empty if the user named none.
+        output: The format of the output.
+    """
     typed = TypedOptions.from_context(context)
-    # Without any of them the default encoders and recipes are timed, and all options count.
+    # If the user named neither, default encoders and recipes are timed, and all options count.
     if encoders and not recipes:
         typed.forbid("without --recipe", "--base", "--steps", "--device")
     if recipes and not encoders:
@@ -135,9 +143,20 @@ def _check_options(
 def _plan_training(
     name: str, catalogue: Catalogue, *, base: str, data: Path | None, device: str
 ) -> TrainPlan:
-    """Plan the training of a recipe; raise CardError if it cannot be timed.
+    """Return the plan of a recipe's training, which is to be timed.
 
-    All recipes are planned first, before minutes are spent on one of them.
+    It trains to the end, whatever the development scores are, and writes no checkpoint. The caller
+    plans all recipes first, so that an error comes before minutes are spent on one of them.
+
+    Args:
+        name: The name of the recipe.
+        catalogue: The cards of recipes.
+        base: The model to start from; empty for the recipe's own.
+        data: The folder of evaluation data, for validations; None for the default one.
+        device: The device to train on.
+
+    Raises:
+        CardError: The recipe's method has no training loop that can be timed.
     """
     from stsbench.recipes.train_plan import TrainPlan, read_recipe, uses_training_loop
 
@@ -173,7 +192,12 @@ class TimedTraining(NamedTuple):
 
 
 def _with_timer(function: Callable[..., Any], seconds: list[float]) -> Callable[..., Any]:
-    """Return the same function, which appends the duration of each call to ``seconds``."""
+    """Return a function that calls another one and appends the duration of each call to a list.
+
+    Args:
+        function: The function to measure.
+        seconds: The list, to which the seconds of each call are appended.
+    """
 
     def call(*args: Any) -> Any:  # noqa: ANN401 - whatever the function takes
         started = perf_counter()
@@ -187,7 +211,18 @@ def _with_timer(function: Callable[..., Any], seconds: list[float]) -> Callable[
 def _time_encoder(
     spec: str, params: Mapping[str, Any], task: Task, catalogue: Catalogue
 ) -> TimedTraining:
-    """Load an encoder and, if it is fitted on texts, fit it and measure the time."""
+    """Load an encoder and, if it is fitted on texts, fit it and measure the time.
+
+    Args:
+        spec: The encoder, by id, path or name on the Hub.
+        params: Parameters that replace those of its card.
+        task: The task whose texts it is fitted on.
+        catalogue: The cards of encoders.
+
+    Returns:
+        The encoder, and the beginning of its row in the report: ``name``, ``method``, and
+        ``training``, the seconds and the number of texts of the fit, None without one.
+    """
     from stsbench.encoders.load import load_named
 
     named = load_named(spec, params=params, catalogue=catalogue)
@@ -209,39 +244,55 @@ class _TimedFit(NamedTuple):
 
 
 def _time_fitting(encoder: Encoder, task: Task, catalogue: Catalogue) -> _TimedFit:
-    """Fit an encoder on the texts that it is fitted on for a task, and measure the time.
+    """Fit an encoder's transform, such as whitening, on texts, and measure the time.
 
-    It is fitted anew, even if a fit is stored. An encoder without fitting is returned as it is.
+    It is fitted anew, even if a fit is stored.
+
+    Args:
+        encoder: The encoder.
+        task: The task for which it is fitted, often on the task's own texts.
+        catalogue: The cards of corpora and tasks.
+
+    Returns:
+        The fitted encoder, with the seconds and the number of texts. An encoder that is not fitted
+        is returned unchanged, with None.
     """
     from stsbench.bench.embedder import read_texts_to_fit
     from stsbench.encoders.base import FittableEncoder
-    from stsbench.encoders.fitted import FittedEncoder, read_fit
+    from stsbench.encoders.fitted import FittedEncoder, name_of_fitting_texts
     from stsbench.encoders.metadata import find_base
 
     if not isinstance(encoder, FittableEncoder):
         return _TimedFit(encoder, cost=None)
-    texts = read_texts_to_fit(read_fit(encoder), task=task, catalogue=catalogue, data=task.data)
-    # The first batch, which takes longer, is not timed.
+    texts = read_texts_to_fit(
+        name_of_fitting_texts(encoder), task=task, catalogue=catalogue, data=task.data
+    )
+    # The first batch of the encoder that is transformed takes longer, and is not timed.
     if (base := find_base(encoder)) is not None:
         base.encode(texts[:16])
     started = perf_counter()
     fitted = encoder.fit_texts(texts)
     if isinstance(fitted, FittedEncoder):
-        # Otherwise it would be fitted when it first embeds, by a stored fit if there is one.
+        # Without this line it would be fitted only when it first embeds, or not at all if a fit is
+        # stored. The line makes the fit now.
         fitted.learned = fitted.method.fit(fitted.base, fitted.sentences)
     seconds = perf_counter() - started
     return _TimedFit(fitted, cost={"seconds": seconds, "texts": len(texts)})
 
 
 def _time_training(plan: TrainPlan, max_steps: int | None) -> TimedTraining:
-    """Train a recipe, measure the time and return the trained encoder with it.
+    """Train a recipe, measure the time and return the trained encoder with it; nothing is stored.
 
-    Nothing is stored. After fewer steps the time of all steps is estimated: that of a step times
-    their number, and that of a validation times the number of validations.
+    If not all steps are taken, the whole time is estimated: the time of a step times the number of
+    all steps, plus the time of a validation times the number of validations.
 
     Args:
         plan: The training.
-        max_steps: Take at most so many steps, and estimate the whole time from them; None for all.
+        max_steps: The most steps to take; None for all.
+
+    Returns:
+        The encoder, and the beginning of its row in the report, in which ``training`` holds the
+        seconds of the whole training and the number of ``measured`` steps.
     """
     from stsbench.recipes.trainer import load_trainer
 
@@ -249,7 +300,6 @@ def _time_training(plan: TrainPlan, max_steps: int | None) -> TimedTraining:
     validation_seconds: list[float] = []
     with TemporaryDirectory(prefix="stsbench-timing-") as folder:
         trainer: Any = load_trainer(replace(plan, out=Path(folder)))
-        # The number of steps of the whole training.
         total_steps = trainer.batches.steps
         training = plan.card.training
         if max_steps is not None and max_steps < total_steps:
@@ -267,17 +317,14 @@ def _time_training(plan: TrainPlan, max_steps: int | None) -> TimedTraining:
         )
         timed_run = _with_timer(timed_trainer.run_loop, training_seconds)
         n_steps = timed_run().steps
-    # There was one run.
     (seconds,) = training_seconds
     if n_steps != total_steps:
         seconds_per_step = (seconds - sum(validation_seconds)) / n_steps
+        # Each validation calls the measured function once per encoder that the training makes.
         seconds_per_call = sum(validation_seconds) / max(len(validation_seconds), 1)
-        # In the whole training; each validation calls the measured function once per encoder.
-        n_validation_calls = len(encoders) * trainer.n_validations
-        seconds_of_validations = seconds_per_call * n_validation_calls
+        seconds_of_validations = seconds_per_call * len(encoders) * trainer.n_validations
         seconds = seconds_per_step * total_steps + seconds_of_validations
-    # The student embeds with the pooling of validation, which only selects weights. A trained
-    # encoder embeds with that of tests, so this is what the time of embedding is measured with.
+    # The trained model may pool token embeddings otherwise for validations than for tests.
     student = trainer.learner.student
     student.validation_pooling = student.test_pooling
     row = {
@@ -298,7 +345,7 @@ def _time_training(plan: TrainPlan, max_steps: int | None) -> TimedTraining:
 def _time_inference(
     encoder: Encoder, sentences: Sequence[str], batch_size: int, rounds: int
 ) -> Record:
-    """Return the median seconds to embed all sentences in batches and in one call.
+    """Measure how long an encoder takes to embed sentences, in batches and in one call.
 
     Args:
         encoder: The encoder.
@@ -307,8 +354,8 @@ def _time_inference(
         rounds: How often both are measured.
 
     Returns:
-        The keys ``inference`` (in batches), ``at_once`` (in one call) and ``size``, the number of
-        dimensions of an embedding.
+        The median seconds over rounds for all sentences, as ``inference`` (in batches) and
+        ``at_once`` (in one call); and as ``size`` the number of dimensions of an embedding.
     """
     # The first batch, which takes longer, is not timed.
     n_dimensions = encoder.encode(sentences[:batch_size]).shape[1]
@@ -340,9 +387,12 @@ class TimedRow(NamedTuple):
 
 
 def to_layout(report: Record) -> Layout:
-    """Return the table of a report of ``stsbench timing``.
+    """Return the table of a report of ``stsbench timing``: seconds of training and inference.
 
-    If the task is STS-B, which the SG-OPT paper timed too, its published seconds are below.
+    If the task is STS-B, which the paper SG-OPT timed too, its published seconds are below.
+
+    Args:
+        report: The report, as it is written to JSON. ``rows`` holds the encoders with their times.
     """
     from stsbench.boards.tables.layout import Layout, LayoutBlock
 
@@ -366,7 +416,7 @@ def to_layout(report: Record) -> Layout:
         caption=f"Seconds on {report['task']}, split {report['split']}: {batches}",
         heads=["training", "inference", "of first", "at once"],
         blocks=blocks,
-        legend=list(_legend(report)),
+        legend=list(_make_legend(report)),
     )
 
 
@@ -389,7 +439,15 @@ def _read_published() -> list[TimedRow]:
 
 
 def _make_lines(rows: Sequence[TimedRow]) -> list[TableLine]:
-    """Return the lines of the table: seconds, and inference as a multiple of the first row's."""
+    """Return the lines of a table of seconds.
+
+    Args:
+        rows: The times of each encoder in seconds, None if unknown.
+
+    Returns:
+        A line per row. Its cells are the seconds of training, those of inference, the latter as a
+        multiple of the first row's, and the seconds of embedding all sentences at once.
+    """
     from stsbench.boards.tables.layout import DisplayCell, TableLine
 
     lines = []
@@ -407,8 +465,12 @@ def _estimate_symbol(row: Record) -> str:
     return "*" if training.get("measured", 0) < training.get("steps", 0) else ""
 
 
-def _legend(report: Record) -> Iterator[str]:
-    """Yield the notes under the table: what was timed, how each row was trained, the machine."""
+def _make_legend(report: Record) -> Iterator[str]:
+    """Yield the notes under the table: what was timed, how each row was trained, the machine.
+
+    Args:
+        report: The report of ``stsbench timing``, as it is written to JSON.
+    """
     n_rounds = report["rounds"]
     rounds = "One round." if n_rounds == 1 else f"Median of {n_rounds} rounds."
     yield (
@@ -434,7 +496,13 @@ def _legend(report: Record) -> Iterator[str]:
 
 
 def _describe_training(row: Record) -> str:
-    """Return what is in the time of a row's training."""
+    """Return a note on what the time of an encoder's training includes.
+
+    Args:
+        row: The encoder's row of the report. ``training`` has the number of ``texts`` if the
+            encoder was fitted on texts, otherwise the numbers of steps and validations.
+    """
+    # The symbol is a star if the time is estimated from some of the steps, else empty.
     training, symbol = row["training"], _estimate_symbol(row)
     if "texts" in training:
         text = (

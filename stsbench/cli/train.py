@@ -52,11 +52,11 @@ def train_command(
     recipe: opt.Recipe,
     *,
     seeds: opt.RecipeSeeds = "",
-    assign: opt.SetRecipe,
+    assign: opt.RecipeValues,
     base: opt.BaseModel = "",
     text: opt.TrainingText = None,
-    corpora: opt.Corpora = None,
-    data: opt.Data = None,
+    corpora: opt.TextFolder = None,
+    data: opt.DataFolder = None,
     name: opt.RunName = "",
     out: opt.RunsFolder = None,
     fresh: opt.FreshTraining = False,
@@ -70,8 +70,8 @@ def train_command(
     on: opt.TrainingLauncher = "local",
     devices: opt.Devices = None,
     workers: opt.Workers = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> int:
     """Train an encoder by a recipe.
@@ -84,7 +84,8 @@ def train_command(
     """
     from stsbench.recipes.train_plan import plan_training
 
-    catalogue = opt.read_cards(cards)
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
+    catalogue = opt.make_catalogue(cards)
     _check_options(context, on)
     if not dry_run:
         continue_in_child(on)
@@ -113,7 +114,15 @@ def train_command(
         for seed in (parse_seeds(seeds) if seeds else plan.card.seeds or [0])
     ]
     if dry_run:
-        return _forecast_runs(plans, as_json=as_json)
+        timing = [
+            "stsbench",
+            "timing",
+            "--recipe",
+            recipe,
+            *retype_options(context, "--base", "--cards"),
+        ]
+        timing_command = shlex.join([*timing, "--steps", "10"])
+        return _forecast_runs(plans, timing_command, as_json=as_json)
     if fresh and not yes:
         _confirm_deletion(plans)
     _train(
@@ -127,7 +136,12 @@ def train_command(
 
 
 def _check_options(context: opt.Context, on: str) -> None:
-    """Raise StsbenchError if the user typed an option that would have no effect."""
+    """Raise StsbenchError if the user typed an option that would have no effect.
+
+    Args:
+        context: Typer's context of the command, which knows what the user has typed.
+        on: The value of ``--on``: where to train.
+    """
     typed = TypedOptions.from_context(context)
     typed.forbid_beside(
         "--dry-run", "--fresh", "--yes", "--checkpoint-seconds", "--report-to", "--on", "--devices"
@@ -137,18 +151,22 @@ def _check_options(context: opt.Context, on: str) -> None:
 
 
 def _confirm_deletion(plans: Sequence[TrainPlan]) -> None:
-    """Ask before checkpoints of unfinished runs are deleted.
+    """Ask the user before checkpoints of unfinished runs are deleted; without any nothing is asked.
+
+    Args:
+        plans: The trainings that are to begin anew, one per seed.
 
     Raises:
-        TrainingError: Nobody can answer.
+        TrainingError: Nobody can answer: there is no terminal, or several processes train.
         Interrupted: The answer is no.
     """
+    # The last checkpoint of each run; None for a run without one.
     checkpoints = [find_last_checkpoint(plan.folder) for plan in plans]
-    lost = [checkpoint for checkpoint in checkpoints if checkpoint is not None]
-    if not lost:
+    endangered = [checkpoint for checkpoint in checkpoints if checkpoint is not None]
+    if not endangered:
         return
-    runs = format_count(len(lost), "unfinished run")
-    warning = f"--fresh deletes the checkpoints of {runs}, such as {lost[0]}"
+    runs = format_count(len(endangered), "unfinished run")
+    warning = f"--fresh deletes the checkpoints of {runs}, such as {endangered[0]}"
     is_single_process = plans[0].processes.ranks == 1
     if not (is_single_process and sys.stdin.isatty() and sys.stderr.isatty()):
         raise TrainingError(
@@ -168,13 +186,15 @@ def _train(
 ) -> None:
     """Train one run after another, and print the runs and the command that scores them.
 
-    A run that is finished already is read, not trained again, unless its plan says so.
+    A run is one training of a recipe with one seed. A run that is finished already is read, not
+    trained again, unless its plan says so (``fresh``).
 
     Args:
         plans: A plan per seed.
-        launcher: The value of ``--on``: the name of what starts the processes that train.
+        launcher: The value of ``--on``: "local", or a cluster of the library Ray.
         devices: How many devices train together; None for the launcher's default.
-        card_options: The options of the user's cards, for the command that is printed.
+        card_options: The words ``--cards DIR`` of the user's own cards, for the command that is
+            printed.
         as_json: Whether to print JSON.
     """
     from stsbench.cli.progress import train_progress
@@ -185,6 +205,7 @@ def _train(
     ]
     runs = []
     start_launcher = LAUNCHERS.load_at(launcher)
+    # launch carries out one training, in this process or where the launcher says.
     with start_launcher(launcher, devices, print_progress) as launch:
         for plan in plans:
             with train_progress(plan) as on_progress:
@@ -212,16 +233,17 @@ def _train(
 
 
 def _print_runs(runs: Sequence[TrainedRun], finished_folders: Sequence[Path]) -> None:
-    """Print a table of runs with their development scores, their folders, and the mean over seeds.
+    """Print a table of training runs with their development scores, their folders, and their mean.
 
     Args:
-        runs: The runs, one per seed.
+        runs: The runs of a recipe, one per seed. ``chosen`` of each is the point of the training
+            whose weights were kept; None if the run was never validated.
         finished_folders: The folders of those that were trained by an earlier command.
     """
     from stsbench.numbers.statistics import mean_and_deviation
 
+    # The task and split of the development score, by which weights are selected.
     selection = runs[0].card.selection
-    # A run that was never validated has no development score: ``chosen`` is None.
     columns = [
         "seed",
         "at start",
@@ -230,7 +252,9 @@ def _print_runs(runs: Sequence[TrainedRun], finished_folders: Sequence[Path]) ->
         "time",
         "test sentences seen",
     ]
-    print_rows(columns, [_run_row(run) for run in runs], right=[0, 1, 2, 4], sparse=True)
+    print_rows(
+        columns, [_run_row(run) for run in runs], number_columns=[0, 1, 2, 4], omit_empty=True
+    )
     for run in runs:
         note = ""
         if run.folder in finished_folders:
@@ -244,10 +268,17 @@ def _print_runs(runs: Sequence[TrainedRun], finished_folders: Sequence[Path]) ->
 
 
 def _run_row(run: TrainedRun) -> list[str]:
-    """Return the cells of a training run, as texts.
+    """Return the cells of a training run in the table of runs, as texts.
 
-    They are its seed, the development score before training, that of the kept weights and their
-    step, the seconds, and how its training text overlaps with tests.
+    Args:
+        run: The run. ``curve`` holds the development score at each validation. ``chosen`` is the
+            validation whose weights were kept; None if there was none. ``overlap`` says for each
+            test what the training text holds of it.
+
+    Returns:
+        The seed, the development score before training and that of the kept weights (times 100),
+        the step of these weights, the seconds, and "gold", "text", both or nothing: what the
+        training text holds of any test.
     """
     start_score = ""
     if run.curve and run.curve[0].step == 0:
@@ -283,8 +314,8 @@ def check_training(plan: TrainPlan) -> TrainingCheck:
         plan: The training.
 
     Returns:
-        The forecast, with nothing missing; or a message for each requirement that is missing, such
-        as the base model or the corpus, without a forecast.
+        If all can be loaded, the forecast, and nothing missing. Otherwise no forecast (None), and a
+        message by each requirement that is missing, such as the base model or the corpus.
 
     Raises:
         StsbenchError: The training fails for another reason than that something is missing.
@@ -296,6 +327,7 @@ def check_training(plan: TrainPlan) -> TrainingCheck:
         return TrainingCheck(load_trainer(plan).forecast(), missing={})
     except StsbenchError as error:
         errors_by_requirement = find_missing(plan)
+        # If the error is for another reason, it is raised on.
         is_for_missing = str(error) in map(str, errors_by_requirement.values())
         if not is_for_missing:
             raise
@@ -306,19 +338,30 @@ def check_training(plan: TrainPlan) -> TrainingCheck:
         return TrainingCheck(forecast=None, missing=messages)
 
 
-def _forecast_runs(plans: Sequence[TrainPlan], *, as_json: bool) -> int:
-    """Print how long a recipe's runs are, or what is missing for them; return the exit code."""
+def _forecast_runs(plans: Sequence[TrainPlan], timing_command: str, *, as_json: bool) -> int:
+    """Print how long a recipe's trainings are, or what is missing for them; return the exit code.
+
+    Args:
+        plans: The trainings of one recipe, one per seed.
+        timing_command: The command that measures some steps, for a recipe of unknown speed.
+        as_json: Whether to print JSON instead of text.
+
+    Returns:
+        2 if something is missing, else 0.
+    """
     from stsbench.recipes.train_plan import summarise_plan, uses_training_loop
 
     plan = plans[0]
     seeds = [plan.seed for plan in plans]
     forecast, missing = check_training(plan)
-    # What is printed is the forecast; if something is missing for it, the plan's settings.
+    # The forecast is printed: steps, time, memory. If something is missing, there is none, and the
+    # plan's settings are printed.
     if forecast is not None:
         values_by_key = msgspec.to_builtins(forecast)
         labels_and_values = forecast.lines()
         if forecast.seconds is None and uses_training_loop(plan.card):
-            labels_and_values[-1][-1] += "; 'stsbench timing --recipe' measures some steps"
+            # The last line is on the time, which is unknown.
+            labels_and_values[-1][-1] += f"; '{timing_command}' measures some steps"
     else:
         values_by_key = summarise_plan(plan)
         labels_and_values = [[key, value] for key, value in values_by_key.items()]

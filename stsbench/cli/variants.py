@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from stsbench.bench.protocols import format_protocol
 from stsbench.cli.option_values import parse_pairs
-from stsbench.cli.printing import emit, format_points, print_paragraph, print_text
+from stsbench.cli.printing import format_points, print_paragraph, print_text, write_or_print
 from stsbench.cli.scores import print_missing_columns
 from stsbench.cli.tables import print_rows
 from stsbench.core.catalogue import Catalogue
@@ -66,11 +66,17 @@ def expand_variants(
 ) -> ExpandedVariants:
     """Return the variants of encoders: all combinations of the values of ``--variants``.
 
+    A variant of an encoder has its embeddings shortened (``dimensions``) or of another number type
+    (``embeddings``).
+
     Args:
-        specs: The encoders.
-        texts: The values of the option, each ``key=value,value``.
+        specs: The encoders, by id, path or name on the Hub.
+        texts: The values of the option, each ``key=value,value``, such as ``dimensions=256,128``.
         params: The parameters of ``--set``. ``calibration``, the texts that the ranges of quantised
             embeddings are taken from, becomes part of the variants that need it.
+
+    Returns:
+        The names of all variants, and the parameters that all of them share.
 
     Raises:
         StsbenchError: A text cannot be read, a key is in both options or not in ``GRID_KEYS``, or
@@ -91,6 +97,7 @@ def expand_variants(
             f"--set and --variants both give '{min(repeated_keys)}'; leave out one of them"
         )
     for spec in specs:
+        # Parameters behind an encoder's name, as in minilm+dimensions=256.
         _, own_params = split_all_params(spec)
         if variant_keys := own_params.keys() & {*VARIANT_KEYS}:
             raise StsbenchError(
@@ -106,10 +113,12 @@ def expand_variants(
 
 
 def print_variants(results: Sequence[Result], catalogue: Catalogue, plot: Path | None) -> None:
-    """Print a table for each encoder and protocol, and below them the results' notes.
+    """Print a table of the variants of each encoder by each protocol, then the results' notes.
 
-    A table has a row per variant and the mean over the tasks that all variants have results on. If
-    per-item columns are missing, the command that makes them is printed.
+    A variant of an encoder has shorter embeddings, or embeddings of another number type. A table
+    has a row per variant, with the mean over the tasks that all variants have results on. If
+    results lack the per-item columns that intervals are computed from, the command that makes them
+    is printed.
 
     Args:
         results: The results of all variants.
@@ -119,10 +128,12 @@ def print_variants(results: Sequence[Result], catalogue: Catalogue, plot: Path |
     Raises:
         StsbenchError: A figure is requested, but there are several tables, or none.
     """
+    # One function per table, which draws it. Only one table can be drawn.
     draw_functions = []
+    # By variant and task, the results of all seeds.
     for (encoder, _), seeds_by_variant in _group_by_variant(results).items():
         first_variant = next(iter(seeds_by_variant.values()))
-        # A task that a variant lacks is in no table.
+        # Only the tasks that all variants have.
         tasks = []
         for task in first_variant:
             if all(task in seeds_by_task for seeds_by_task in seeds_by_variant.values()):
@@ -153,17 +164,24 @@ def print_variants(results: Sequence[Result], catalogue: Catalogue, plot: Path |
             )
         if not draw_functions:
             raise StsbenchError("--plot has nothing to draw: no task is scored for all variants")
-        emit(draw_functions[0](), plot)
+        write_or_print(draw_functions[0](), plot)
 
 
 def _group_by_variant(
     results: Sequence[Result],
 ) -> dict[tuple[str, str], dict[str, SeedsByTask]]:
-    """Group results by encoder and protocol, then by variant, task and seed.
+    """Group results by encoder and protocol, then by variant of the encoder, then by task.
+
+    A variant's name is the encoder's with parameters for the size or type of its embeddings, as in
+    ``minilm+dimensions=256``.
+
+    Args:
+        results: The results of all variants.
 
     Returns:
-        By the name of an encoder without its variant parameters and its protocol's key: the results
-        of each variant, by the variant's full name.
+        Three dicts within each other. The keys of the first are pairs: the encoder's name without
+        these parameters, and the protocol as text. Those of the second are the full names of the
+        variants, those of the third the tasks. The values are lists of results, one per seed.
     """
     groups: dict[tuple[str, str], dict[str, SeedsByTask]] = {}
     for result in results:
@@ -177,11 +195,14 @@ def _group_by_variant(
 
 
 def _make_rows(results_by_variant: Mapping[str, Sequence[Sequence[Result]]]) -> list[VariantRow]:
-    """Return the table's rows, by type and from many dimensions to few.
+    """Return the rows of a table of variants, by number type and from many dimensions to few.
+
+    A variant of an encoder has shorter embeddings, or embeddings of another number type. Each row
+    but one has the difference of its score from that of the largest embedding.
 
     Args:
-        results_by_variant: The results of each variant by task, one per seed; the same tasks for
-            all.
+        results_by_variant: For each variant a list per task, of results with one per seed. The
+            tasks are the same for all variants.
     """
     rows: dict[str, VariantRow] = {}
     for variant, results_by_task in results_by_variant.items():
@@ -195,12 +216,13 @@ def _make_rows(results_by_variant: Mapping[str, Sequence[Sequence[Result]]]) -> 
         rows[variant] = VariantRow(
             embedding_type, n_dimensions, n_bytes, score=fmean(task_means), change=None
         )
-    # max returns the first of several equally large variants.
+    # The name of the variant with the most bytes; of several equally large ones the first.
     largest = max(rows, key=lambda variant: rows[variant].bytes or 0)
-    # The variant to compare with has to be the first.
+    # compute_differences_from needs the variant to compare with as the first.
     largest_first = {largest: results_by_variant[largest], **results_by_variant}
     for variant, difference in compute_differences_from(largest, largest_first).items():
-        change = ScoreChange(difference.difference, *difference.interval())
+        low, high = difference.interval()
+        change = ScoreChange(difference.difference, low, high)
         rows[variant] = rows[variant]._replace(change=change)
     type_order = list(EMBEDDING_TYPES)
     return sorted(
@@ -215,7 +237,8 @@ def _print_variant_rows(variants: Sequence[VariantRow], tasks: Sequence[str]) ->
     if there are several, and an explanation of the differences, if there are any.
 
     Args:
-        variants: The variants.
+        variants: The variants. ``change`` of each is the difference of its score and the bounds of
+            its 95% interval, from 0 to 1; None for the largest embedding.
         tasks: The names of the tasks over which the scores are means.
     """
     rows = []
@@ -235,7 +258,7 @@ def _print_variant_rows(variants: Sequence[VariantRow], tasks: Sequence[str]) ->
             ]
         )
     number_columns = range(1, len(VARIANT_COLUMNS))
-    print_rows(VARIANT_COLUMNS, rows, right=number_columns, sparse=True)
+    print_rows(VARIANT_COLUMNS, rows, number_columns=number_columns, omit_empty=True)
     print_text("")
     if len(tasks) > 1:
         print_paragraph(f"tasks: {', '.join(tasks)}")
@@ -263,6 +286,7 @@ def _draw_variants(variants: Sequence[VariantRow], score_label: str, title: str)
             continue
         interval = None
         if change := variant.change:
+            # The score of the largest embedding.
             largest_score = variant.score - change.difference
             interval = 100 * (largest_score + change.low), 100 * (largest_score + change.high)
         points.append(

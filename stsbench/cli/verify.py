@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def verify_command(
     *,
     results: opt.VerifiedResults = Path("results"),
-    data: opt.Data = None,
-    _config: opt.Config = None,
-    cards: opt.Cards,
+    data: opt.DataFolder = None,
+    _config: opt.DefaultsFile = None,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> int:
     """Recompute every score from its items.
@@ -37,7 +37,8 @@ def verify_command(
     """
     from stsbench.check.verify import verify
 
-    catalogue = opt.read_cards(cards)
+    # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
+    catalogue = opt.make_catalogue(cards)
     read_data = make_data_reader(catalogue, data)
     with show_count("results verified") as progress:
         report = verify(results, catalogue, read_data, progress)
@@ -52,19 +53,23 @@ def verify_command(
 def make_data_reader(
     catalogue: Catalogue, data: Path | None
 ) -> Callable[[Result], LocalData | None]:
-    """Return a function that reads the local data of a result, see :func:`read_local_data`.
+    """Return a function that reads the evaluation data that a result was scored on.
 
-    Several results are on one split, which is read once. Nothing is cached after the function's
-    own life.
+    Several results are on one split of a task, which the function reads once.
 
     Args:
         catalogue: The cards of tasks.
         data: The data folder; None for the user's.
 
+    Returns:
+        A function of a result. It returns the hash and the columns of the result's split: gold
+        scores, labels, sentences. It returns None if they are not on this machine.
+
     Raises:
         SourceError: The folder does not exist.
     """
     folder = find_data_folder(data)
+    # The cache lives as long as the returned function.
     read_split = cache(read_local_data)
     return lambda result: read_split(result.task, result.split, catalogue, folder)
 
@@ -72,16 +77,19 @@ def make_data_reader(
 def read_local_data(
     name: str, split: str, catalogue: Catalogue, folder: Path | None
 ) -> LocalData | None:
-    """Return a split's hash and columns; None if its task or data are not available locally.
-
-    The columns are its gold scores, subsets or labels, and its sentences; they are empty for a
-    split of another kind.
+    """Return the hash and the columns of a split of a task, if it is on this machine.
 
     Args:
         name: The name of the task.
         split: The name of the split.
         catalogue: The cards of tasks.
         folder: The data folder; None if there is none.
+
+    Returns:
+        The hash of the data, and one value per item by column name: ``gold`` scores and the names
+        of ``subset`` for pairs with scores, or ``labels``; and hashes of the sentences. There are
+        no columns for a split of another kind. None if the task has no card or no such split, or if
+        not all of its data are on this machine.
     """
     from stsbench.bench.plan import RunPlan
     from stsbench.check.verify import LocalData
@@ -109,15 +117,21 @@ def read_local_data(
         if items.subsets_known:
             columns["subset"] = list(items.subset)
     elif isinstance(items, LabelledSplit | LabelledPairSplit):
-        # The labels are not among the columns of sentences.
         columns["labels"] = items.labels
     if columns or isinstance(items, ContrastSplit):
+        # The sides are the first and, for pairs, the second sentences of all items.
         columns |= sentence_columns(*items.sides)
     return LocalData(planned_task.digest, columns)
 
 
 def _file_to_json(file: VerifiedFile) -> dict[str, Any]:
-    """Return a file's verdict with the keys of ``--json``; without a valid result it has fewer."""
+    """Return the JSON object of a verified result file.
+
+    Args:
+        file: The file with its verdict (``standing``: verified, not verified or failed), what is
+            wrong with it, and why it could not be verified. ``result`` is None if the file holds no
+            valid result; then the object lacks the keys of the result.
+    """
     row: dict[str, Any] = {"path": str(file.path)}
     if (result := file.result) is not None:
         row |= {"encoder": result.encoder, "task": result.task, "split": result.split}
@@ -126,15 +140,19 @@ def _file_to_json(file: VerifiedFile) -> dict[str, Any]:
     return row | {
         "verdict": file.standing,
         "problems": file.problems,
-        "not_verified": file.unknown,
+        "not_verified": file.unverified_reasons,
         "data_at_hand": file.data,
     }
 
 
 def _print_verified(report: VerificationReport) -> None:
-    """Print a report: failures to stderr, why files were not verified, the summary.
+    """Print a report on verified result files.
 
-    Intervals by an earlier method are printed below them, with the command that updates them.
+    It prints the failures on stderr, then on stdout why other files could not be verified, and a
+    summary. If intervals were computed by an earlier method, the command that updates them follows.
+
+    Args:
+        report: The verdict on each file.
     """
     failures = []
     for file in report.files_with_standing("failed"):
@@ -143,7 +161,7 @@ def _print_verified(report: VerificationReport) -> None:
             failures.append(problem if has_path else f"{file.path}: {problem}")
     print_errors("failed", failures)
     files_by_reason = group_by(
-        report.files_with_standing("not verified"), lambda file: "; ".join(file.unknown)
+        report.files_with_standing("not verified"), lambda file: "; ".join(file.unverified_reasons)
     )
     for reason, files in files_by_reason.items():
         # An encoder's results lie in a folder with its name.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from stsbench.core.errors import AdvisingNote, Remedy, StsbenchError
 from stsbench.core.wording import as_one_line
 
-OPTIONS: Mapping[str, str] = {
+OPTION_BY_PARAMETER: Mapping[str, str] = {
     "callbacks": "",
     "catalogue": "--cards",
     "cards": "--cards",
@@ -21,7 +21,7 @@ OPTIONS: Mapping[str, str] = {
     "results_folder": "--results",
 }
 """The option of each parameter that is not called as its parameter."""
-COMMANDS: Mapping[str, str] = {
+ADVICE_BY_ACTION: Mapping[str, str] = {
     "score": "'stsbench run{options}' makes it",
     "rescore": "run: {commands}",
     "fill": "to fill it: stsbench run{options}",
@@ -36,7 +36,7 @@ COMMANDS: Mapping[str, str] = {
 
 To score results again may take several commands, which are put in place of ``{commands}``.
 """
-ARGUMENTS: Mapping[str, frozenset[str]] = {
+POSITIONAL_BY_ACTION: Mapping[str, frozenset[str]] = {
     "fill": frozenset({"encoder"}),
     "rescore": frozenset({"encoder"}),
     "train": frozenset({"recipe"}),
@@ -44,23 +44,24 @@ ARGUMENTS: Mapping[str, frozenset[str]] = {
     "make": frozenset({"corpus"}),
 }
 """The parameters of a remedy that are arguments of its command, not options."""
-REMEDY_OPTIONS: Mapping[tuple[str, str], str] = {
+OPTION_BY_ACTION: Mapping[tuple[str, str], str] = {
     ("train", "seed"): "--seeds",
     ("rescore", "seed"): "--seeds",
 }
-"""The options that a command calls otherwise than :data:`OPTIONS`, by action and parameter."""
-_PARAMETER = re.compile(r"`(?P<name>[a-z_]+)(=(?P<value>[^`]*))?`")
+"""Options that a command calls otherwise than OPTION_BY_PARAMETER, by action and parameter."""
+_PARAMETER_PATTERN = re.compile(r"`(?P<name>[a-z_]+)(=(?P<value>[^`]*))?`")
 
 
 def option_name(parameter: str) -> str:
     """Return the option of a parameter, for example ``--no-store`` for ``no_store``."""
-    return OPTIONS.get(parameter, f"--{parameter.replace('_', '-')}")
+    return OPTION_BY_PARAMETER.get(parameter, f"--{parameter.replace('_', '-')}")
 
 
-def word_options(text: str) -> str:
-    """Return a text with options in place of the parameters in backticks.
+def replace_parameters_by_options(text: str) -> str:
+    """Return a text with options of the command line in place of the parameters in backticks.
 
-    `` `data=DIR` `` becomes ``--data DIR``, and `` `params=pooling=cls` `` becomes
+    Errors name parameters of functions, `` `data=DIR` ``, which becomes ``--data DIR``. Parameters
+    without an option of their own have another one: `` `params=pooling=cls` `` becomes
     ``--set pooling=cls``.
     """
 
@@ -68,41 +69,52 @@ def word_options(text: str) -> str:
         option = option_name(match["name"])
         return option if match["value"] is None else f"{option} {match['value']}"
 
-    return _PARAMETER.sub(to_option, text)
+    return _PARAMETER_PATTERN.sub(to_option, text)
 
 
 def describe_remedy(remedy: Remedy) -> str:
     """Return as text the command that a remedy stands for, and what it does.
 
+    A remedy is what an error advises the user to do, without the words of the command line.
+
     Args:
-        remedy: An action of ``COMMANDS``, and the values of its command's parameters: texts, or for
-            ``params`` the values by key.
+        remedy: An action of ``ADVICE_BY_ACTION``, and the values of its command's parameters:
+            texts, or for ``params`` the values by key.
     """
     if remedy.action == "rescore":
         commands = [
-            f"stsbench run --fresh{_word_arguments(run)}" for run in (remedy, *remedy.further)
+            f"stsbench run --fresh{_format_arguments(run)}" for run in (remedy, *remedy.further)
         ]
-        return COMMANDS[remedy.action].format(commands=" && ".join(commands))
-    return COMMANDS[remedy.action].format(options=_word_arguments(remedy))
+        return ADVICE_BY_ACTION[remedy.action].format(commands=" && ".join(commands))
+    return ADVICE_BY_ACTION[remedy.action].format(options=_format_arguments(remedy))
 
 
-def _word_arguments(remedy: Remedy) -> str:
-    """Return the arguments and options of a remedy's command, each with a blank before it."""
+def _format_arguments(remedy: Remedy) -> str:
+    """Return the arguments and options of a remedy's command, each with a blank before it.
+
+    Args:
+        remedy: An action, and the values of its command's parameters by name: a text, a list of
+            texts, or for ``params`` a mapping of keys to values.
+
+    Returns:
+        For example `` --encoder minilm --set pooling=cls``. Parameters that are arguments of the
+        command have no option before them.
+    """
     text = ""
     for name, value in remedy.arguments.items():
-        option = REMEDY_OPTIONS.get((remedy.action, name), option_name(name))
+        option = OPTION_BY_ACTION.get((remedy.action, name), option_name(name))
         if isinstance(value, Mapping):
             for key, new_value in value.items():
                 text += f" {option} {shlex.quote(f'{key}={new_value}')}"
             continue
         values = [value] if isinstance(value, str) else value
         words = " ".join(map(shlex.quote, values))
-        is_argument = name in ARGUMENTS.get(remedy.action, ())
+        is_argument = name in POSITIONAL_BY_ACTION.get(remedy.action, ())
         text += f" {words}" if is_argument else f" {option} {words}"
     return text
 
 
-def word_notes(notes: Iterable[str]) -> list[str]:
+def notes_with_commands(notes: Iterable[str]) -> list[str]:
     """Return notes with commands in place of remedies in the words of a Python user."""
     return [
         f"{note.reason}; {describe_remedy(note.remedy)}" if isinstance(note, AdvisingNote) else note
@@ -120,7 +132,15 @@ class ErrorText(NamedTuple):
 
 
 def describe_error(error: StsbenchError) -> ErrorText:
-    """Return what is wrong and what to do, with options in place of parameters."""
+    """Return what is wrong and what to do, with options in place of parameters.
+
+    Args:
+        error: The error. ``parameter`` and ``value`` say what of a function's arguments is wrong;
+            ``hint`` is a text and ``remedy`` an action that help. Each may be empty or None.
+
+    Returns:
+        The problem, and the hint; the hint is empty if nothing is known that helps.
+    """
     problem = error.reason
     if error.parameter:
         option = option_name(error.parameter)
@@ -128,11 +148,11 @@ def describe_error(error: StsbenchError) -> ErrorText:
         problem = f"{subject}: {problem}"
     hints = [error.hint, describe_remedy(error.remedy) if error.remedy else ""]
     hint = "; ".join(filter(None, hints))
-    return ErrorText(word_options(problem), word_options(hint))
+    return ErrorText(replace_parameters_by_options(problem), replace_parameters_by_options(hint))
 
 
 def describe_error_line(error: BaseException) -> str:
     """Return on one line what is wrong and what to do, with options in place of parameters."""
     if isinstance(error, StsbenchError):
         return as_one_line("; ".join(filter(None, describe_error(error))))
-    return as_one_line(word_options(str(error)))
+    return as_one_line(replace_parameters_by_options(str(error)))

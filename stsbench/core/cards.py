@@ -39,12 +39,16 @@ REPRODUCIBLE = {
 
 
 def check_choice(description: str, name: str, choices: Mapping[str, object]) -> None:
-    """Raise ValueError if a name is not one of the choices; msgspec makes it an error of the card.
+    """Check that a name in a card is one of the valid names.
 
     Args:
-        description: What the name is of, for the message, such as ``metric``.
+        description: The kind of thing that the name stands for, for the message, such as
+            ``metric``.
         name: The name in the card.
-        choices: A table whose keys are the valid names.
+        choices: A mapping whose keys are the valid names; its values are not used.
+
+    Raises:
+        ValueError: The name is none of them; the parser of cards adds the name of the file.
     """
     if name not in choices:
         raise ValueError(
@@ -146,12 +150,20 @@ class TaskCard(StrictRecord):
     package: FileSource | None = None
 
     def __post_init__(self) -> None:
-        """Refuse contradictory values; msgspec turns the ValueError into an error of the card."""
+        """Check that a task's card names no split that it does not have, and a valid gold range.
+
+        ``self.splits`` are the splits by name, and ``self.score_split`` names the one to score. The
+        sources of the data, each may be None, are ``self.local`` (a folder), ``self.package`` (an
+        installed package) and ``self.hub`` (a dataset of the Hugging Face Hub). ``self.gold_range``
+        is the lowest and highest gold score. A ValueError becomes an error with the file's name.
+        """
         check_choice("score_split", self.score_split, self.splits)
-        for source in filter(None, (self.local, self.package)):
+        sources_with_files = filter(None, (self.local, self.package))
+        for source in sources_with_files:
             for split in source.files:
                 check_choice("a split with files", split, self.splits)
-        for split in self.hub.splits if self.hub else ():
+        hub_splits = self.hub.splits if self.hub else ()
+        for split in hub_splits:
             check_choice("a split of the Hub's", split, self.splits)
         if self.gold_range and not self.gold_range[0] < self.gold_range[1]:
             raise ValueError(
@@ -403,8 +415,13 @@ class RecipeCard(StrictRecord):
     """Keys of the published rows that it reproduces, ``paper/table/row``."""
 
     def __post_init__(self) -> None:
-        """Refuse a secret, which would be stored with the trained encoder."""
+        """Check that no parameter of the recipe (``self.params``, by name) is a password or key.
+
+        Parameters are stored with the trained encoder. A ValueError becomes an error with the
+        file's name.
+        """
         for name, value in self.params.items():
+            # redact replaces secrets, so a value that it changes holds one.
             if redact(value, name) != value:
                 raise ValueError(
                     f"'{name}' holds a secret, which would be written beside what is trained; "
@@ -423,7 +440,15 @@ class ValueRange(StrictRecord, rename={"low": "from", "high": "to"}):
     """Whether numbers are drawn evenly on a logarithmic scale."""
 
     def __post_init__(self) -> None:
-        """Refuse contradictory values; msgspec turns the ValueError into an error of the card."""
+        """Check that the limits, the step and the scale of a range of numbers fit together.
+
+        A card writes ``self.low`` and ``self.high``, the limits, as ``from`` and ``to``.
+        ``self.log`` is whether numbers are drawn evenly on a logarithmic scale. ``self.step`` is
+        the distance of the numbers to try, or None.
+
+        Raises:
+            ValueError: Values contradict each other; the parser of cards adds the file's name.
+        """
         if not self.low < self.high:
             raise ValueError(
                 f"from {self.low:g} to {self.high:g}: the first must be below the second"
@@ -441,13 +466,19 @@ class ValueRange(StrictRecord, rename={"low": "from", "high": "to"}):
         return [self.round_number(self.low + index * step) for index in range(n_points)]
 
     def round_number(self, value: float) -> float | int:
-        """Round a number of the range as names print it: whole, or to four digits."""
+        """Round a number drawn from this range of numbers, so that it can be part of a name.
+
+        ``self.low`` and ``self.high`` are the limits of the range, and ``self.step`` the distance
+        of its numbers, or None. If all of these are whole, the result is the nearest whole number;
+        otherwise it has four significant digits and lies within the limits.
+        """
         has_whole_limits = isinstance(self.low, int) and isinstance(self.high, int)
         has_whole_step = self.step is None or self.step % 1 == 0
         if has_whole_limits and has_whole_step:
             return round(value)
-        # Rounding may move a drawn number a little outside the range.
-        return min(max(float(f"{value:.4g}"), self.low), self.high)
+        rounded = float(f"{value:.4g}")
+        # Rounding may move a number a little outside the range.
+        return min(max(rounded, self.low), self.high)
 
 
 class DecideSection(StrictRecord):
@@ -503,7 +534,12 @@ class SweepCard(StrictRecord):
     halving: HalvingSection | None = None
 
     def __post_init__(self) -> None:
-        """Refuse contradictory values; msgspec turns the ValueError into an error of the card."""
+        """Check that the card of a sweep, a search for the best settings, is consistent.
+
+        ``self.values`` holds the values to try, and ``self.set`` values that are the same in all
+        trainings, both by the dotted key of a recipe. Each setting is trained with each of
+        ``self.seeds``. A ValueError becomes an error with the file's name.
+        """
         if duplicate_keys := sorted(self.values.keys() & self.set.keys()):
             raise ValueError(
                 f"'{duplicate_keys[0]}' is in [values] and in [set]; leave out one of them"
@@ -518,7 +554,7 @@ STARTED_FROM = " started from "
 
 def task_digest(card: TaskCard) -> str:
     """Return the hash of how a task is scored."""
-    return _digest(
+    return _sha256_of_json(
         {"evaluator": card.evaluator, "options": card.options, "score_split": card.score_split}
     )
 
@@ -527,19 +563,26 @@ def encoder_digest(
     kind: str, params: Mapping[str, Any], overlap: str, base_digest: str | None
 ) -> str:
     """Return the hash of an encoder's card; ``base_digest`` is that of its base's card, or None."""
-    return _digest({"kind": kind, "params": params, "overlap": overlap, "base": base_digest})
+    return _sha256_of_json(
+        {"kind": kind, "params": params, "overlap": overlap, "base": base_digest}
+    )
 
 
 def recipe_digest(card: RecipeCard, *, other_base: Mapping[str, str] | None = None) -> str:
-    """Return the hash of a recipe: of all that decides what is trained, without its description.
+    """Return the sha256, in hexadecimal digits, of all in a recipe that decides what is trained.
+
+    Its description, such as its name and its paper, is not included.
 
     Args:
-        card: The recipe.
-        other_base: The sha256, by name, of the files that training started from in place of the
-            base that the card names; None if it is that base.
+        card: The recipe: the settings of a training.
+        other_base: The sha256, by file name, of the model files that training started from in place
+            of the base model that the recipe names; None if training starts from that base.
     """
-    fields = {key: strip_defaults(getattr(card, key)) for key in DECIDING_TABLES}
-    return _digest(fields if other_base is None else {**fields, "start": other_base})
+    # DECIDING_TABLES are the keys of the recipe that decide what is trained.
+    deciding_values = {key: strip_defaults(getattr(card, key)) for key in DECIDING_TABLES}
+    if other_base is not None:
+        deciding_values["start"] = other_base
+    return _sha256_of_json(deciding_values)
 
 
 def trained_digest(
@@ -549,19 +592,21 @@ def trained_digest(
     files: Mapping[str, str],
     corpus: str,
 ) -> str:
-    """Return two hashes, joined, for an encoder that was trained: of its recipe and of its inputs.
+    """Return the hashes of a trained encoder's recipe and inputs as ``A started from B``.
 
-    The inputs are the files of its base and its text. Seeds of one recipe that share them have the
-    same value.
+    ``A`` is the sha256 of the recipe. ``B`` is the sha256 of the model files that training started
+    from and of the training text. The seed is in neither, so encoders that differ only by their
+    seed have the same value.
 
     Args:
-        card: The recipe.
-        other_base: ``files`` if they are not the base that the card names; else None.
-        files: The sha256 of the files that training started from, by name.
+        card: The recipe: the settings of the training.
+        other_base: ``files`` if these are not the base model that the recipe names; else None.
+        files: The sha256 of each model file that training started from, by file name.
         corpus: The sha256 of the training text.
     """
     recipe_hash = recipe_digest(card, other_base=other_base)
-    return f"{recipe_hash}{STARTED_FROM}{_digest([files, corpus])}"
+    inputs_hash = _sha256_of_json([files, corpus])
+    return f"{recipe_hash}{STARTED_FROM}{inputs_hash}"
 
 
 def card_digest_part(digest: str | None) -> str | None:
@@ -570,7 +615,15 @@ def card_digest_part(digest: str | None) -> str | None:
 
 
 def strip_defaults(value: Any) -> Any:  # noqa: ANN401 - a card's table, or a value in it
-    """Return a table without notes and default values, so that new keys of cards change no hash."""
+    """Return a value of a card as plain dicts and lists, without notes and default values.
+
+    The result is what a card is hashed by. Values that equal their default are omitted, so that a
+    key that a later version adds to all cards, with a default, changes no hash.
+
+    Args:
+        value: A card, a table in it (both are ``msgspec.Struct``), a mapping, a list or a plain
+            value. Plain values are returned unchanged.
+    """
     if isinstance(value, Mapping):
         return {key: strip_defaults(nested_value) for key, nested_value in value.items()}
     if isinstance(value, list):
@@ -592,6 +645,6 @@ def default_value(field: msgspec.structs.FieldInfo) -> Any:  # noqa: ANN401 - an
     return field.default
 
 
-def _digest(values: Any) -> str:  # noqa: ANN401 - any JSON value
+def _sha256_of_json(values: Any) -> str:  # noqa: ANN401 - any JSON value
     text = json.dumps(msgspec.to_builtins(values), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -36,19 +36,23 @@ class Catalogue:
 
     @validate_arguments(folders=PATHS)
     def __init__(self, folders: str | Path | Sequence[str | Path] = ()) -> None:
-        """Check the user's folders; cards are searched once per kind, and read at each request.
+        """Check the user's folders of cards, the TOML files of tasks, encoders and recipes.
+
+        No card is read yet. The files of each kind of card are searched for once, at the first
+        request; a card is read when it is requested.
 
         Args:
-            folders: A folder of the user's cards, or several.
+            folders: A folder of the user's cards, or several. Each must have a subfolder for at
+                least one kind of card (``CARD_FOLDERS``: tasks, baselines, trainers).
 
         Raises:
             CardError: A folder does not exist, or has no folder for cards.
         """
         self.folders = tuple(map(Path, [folders] if isinstance(folders, str | Path) else folders))
         self._paths: dict[str, dict[str, Path]] = {}
-        """The files of the cards that were searched, by kind and id."""
+        """Kind of card -> id of the card -> its file, for the kinds searched so far."""
         self._digests: dict[str, frozenset[str]] = {}
-        """The hashes of encoders' cards and recipes so far, by name; see :meth:`digests`."""
+        """Name of an encoder -> hashes of its card and recipe, so far; see :meth:`digests`."""
         for folder in self.folders:
             if not folder.is_dir():
                 raise CardError(f"cards folder '{folder}' does not exist")
@@ -59,23 +63,30 @@ class Catalogue:
                 )
 
     def paths(self, kind: str) -> dict[str, Path]:
-        """Return the files of one kind of card (a folder of ``CARD_FOLDERS``) by id, sorted.
+        """Return the files of one kind of card by id, the project's first, each folder sorted.
+
+        The id of a card is the name of its file without ``.toml``. The files are searched for once
+        and then kept in ``self._paths``.
+
+        Args:
+            kind: ``tasks``, ``baselines`` (encoders) or ``trainers`` (recipes).
 
         Raises:
             CardError: Two files have the same id.
         """
         if kind not in self._paths:
             paths_by_id: dict[str, Path] = {}
-            for folder in self._folders(kind):
+            for folder in self._card_folders(kind):
                 for path in sorted(folder.glob("*.toml"), key=lambda path: path.stem):
                     card_id = path.stem
+                    # Files of these names, such as suites.toml, hold several records and no card.
                     if card_id in RESERVED_IDS:
                         continue
                     # Our cards and a user's may not have one id: which is meant would be unclear.
-                    if paths_by_id.setdefault(card_id, path) != path:
+                    path_of_id = paths_by_id.setdefault(card_id, path)
+                    if path_of_id != path:
                         raise CardError(
-                            f"{path}: the id '{card_id}' is taken by {paths_by_id[card_id]}; "
-                            "rename one file"
+                            f"{path}: the id '{card_id}' is taken by {path_of_id}; rename one file"
                         )
             self._paths[kind] = paths_by_id
         return self._paths[kind]
@@ -85,27 +96,29 @@ class Catalogue:
         path = self.paths(kind).get(name)
         return path is not None and path.parent != card_folder(kind)
 
-    def _folders(self, kind: str) -> list[Path]:
+    def _card_folders(self, kind: str) -> list[Path]:
         """Return the folders of one kind of card, the project's first."""
         return [card_folder(kind), *(folder / kind for folder in self.folders)]
 
     def task(self, name: str) -> cards.TaskCard:
-        """Return the card of the task of this id, with its local data folder made absolute.
+        """Return the card of the task of this id, with the folder of its local data made absolute.
 
-        A folder that begins with ``.`` or ``..`` is relative to the card's own folder; any other
-        is returned as it is written.
+        ``card.local`` is the table of the task's local data files, or None if it has none. A folder
+        in it that begins with ``.`` or ``..`` is relative to the folder of the card's file, and is
+        made absolute. Any other folder is returned as it is written.
 
         Raises:
             UnknownName: No card has this id.
         """
         path = self._path("task", kind="tasks", name=name)
         card = read_card(path, cards.TaskCard)
-        if card.local is None or card.local.folder.split("/")[0] not in (".", ".."):
+        if card.local is None:
             return card
-        # The path is relative to the card's own folder.
-        local = msgspec.structs.replace(
-            card.local, folder=str((path.parent / card.local.folder).resolve())
-        )
+        is_relative_to_card = card.local.folder.split("/")[0] in (".", "..")
+        if not is_relative_to_card:
+            return card
+        absolute_folder = (path.parent / card.local.folder).resolve()
+        local = msgspec.structs.replace(card.local, folder=str(absolute_folder))
         return msgspec.structs.replace(card, local=local)
 
     def encoder(self, name: str) -> cards.EncoderCard:
@@ -113,19 +126,22 @@ class Catalogue:
         return read_card(self._path("encoder", kind="baselines", name=name), cards.EncoderCard)
 
     def find_encoder(self, name: str, digest: str | None) -> cards.EncoderCard | None:
-        """Return the card of the encoder that results call by this name; None if it has none.
+        """Return the card of the encoder that stored results are of; None if it has none.
 
-        The results must carry the hash of the card, or recipe, of that name: another folder, class
-        or card of the same name is not the card's encoder. A recipe's name is that of the encoder
-        it trains. An encoder with replaced parameters, which follow a plus in its name, has the
-        card under its own name and without published rows.
+        A name without a plus has the card, or recipe, of that name. Its hash must be the one in the
+        results: an encoder from another card, folder or class of the same name is not the card's.
+
+        In a name such as ``minilm+pooling=max`` parameters that replace those of the card follow
+        the plus. The result is then the card of ``minilm`` with the longer name and without
+        published rows, as no paper has this encoder. The hash is not compared.
 
         Args:
-            name: The name in results.
-            digest: The hash of a card that results carry; None if they carry none.
+            name: The name of the encoder in results.
+            digest: The hash of the card or recipe that the results carry; None if they carry none.
         """
         stem, separator, replaced_params = name.partition("+")
-        if not separator:
+        has_replaced_params = separator == "+"
+        if not has_replaced_params:
             is_card_of_results = cards.card_digest_part(digest) in self.digests(stem)
             return self._encoder_or_recipe(stem) if is_card_of_results else None
         card = self._encoder_or_recipe(stem)
@@ -140,7 +156,11 @@ class Catalogue:
         return stem in self.paths("baselines") or stem in self.paths("trainers")
 
     def digests(self, name: str) -> frozenset[str]:
-        """Return the hashes that results of this name's card and recipe carry."""
+        """Return the hashes of the card and of the recipe of this name, as results store them.
+
+        The set is empty if there is neither, and has two hashes if there are both. Hashes are
+        computed once and then kept in ``self._digests``.
+        """
         if name not in self._digests:
             digests: set[str] = set()
             if name in self.paths("baselines"):
@@ -151,28 +171,39 @@ class Catalogue:
         return self._digests[name]
 
     def encoder_digest(self, card: cards.EncoderCard) -> str:
-        """Return the hash of an encoder's card, with that of its base; see ``core.cards``."""
+        """Return the sha256 of an encoder's card, in which the hash of its base's card is included.
+
+        An encoder with a base, such as whitened embeddings, transforms those of another encoder,
+        whose name is its parameter ``base``.
+        """
         base = card.params.get("base")
         base_digest = None
         if isinstance(base, str) and base in self.paths("baselines"):
             base_card = self.encoder(base)
-            # A base has no base itself: encoders fitted on texts are made from those that are not.
+            # A base has no base itself: only encoders that are not fitted on texts can be one.
             base_digest = cards.encoder_digest(
                 base_card.kind, base_card.params, base_card.overlap, base_digest=None
             )
         return cards.encoder_digest(card.kind, card.params, card.overlap, base_digest)
 
     def _encoder_or_recipe(self, stem: str) -> cards.EncoderCard | None:
-        """Return the card of a name, or one composed from the recipe; None if there is neither.
+        """Return the encoder's card of this name, or one composed from the recipe of this name.
 
-        If there are both, the card also has the published rows of the recipe.
+        A recipe says how an encoder is trained, and has the name of that encoder. If there are a
+        card and a recipe, the result is the card with the published rows of both. If there is
+        neither, the result is None.
+
+        Args:
+            stem: The name of an encoder without replaced parameters.
         """
         recipe = self.recipe(stem) if stem in self.paths("trainers") else None
         if stem in self.paths("baselines"):
             card = self.encoder(stem)
             # The published and the trained encoder share the name, so the rows of both apply.
-            published = dict.fromkeys([*card.published, *(recipe.published if recipe else [])])
-            return msgspec.structs.replace(card, published=list(published))
+            rows_of_recipe = recipe.published if recipe else []
+            # Without duplicates, in this order.
+            published = list(dict.fromkeys([*card.published, *rows_of_recipe]))
+            return msgspec.structs.replace(card, published=published)
         if recipe is None:
             return None
         shared_keys = (
@@ -189,12 +220,17 @@ class Catalogue:
         )
 
     def encoder_path(self, name: str) -> Path:
-        """Return the file of the card, or else the recipe, of this name.
+        """Return the file of an encoder's card, or of its recipe if it has no card.
+
+        Args:
+            name: The name of the encoder; parameters after a plus, which replace those of the card,
+                are ignored.
 
         Raises:
-            KeyError: There is neither.
+            KeyError: There is neither a card nor a recipe.
         """
         stem = name.partition("+")[0]
+        # The later mapping wins, so a card comes before a recipe of the same name.
         return {**self.paths("trainers"), **self.paths("baselines")}[stem]
 
     def recipe(self, name: str) -> cards.RecipeCard:
@@ -209,48 +245,66 @@ class Catalogue:
         return paths[name]
 
     def suites(self) -> dict[str, cards.Suite]:
-        """Return all suites by id: the project's, the user's, MTEB's; none may have a task's id."""
-        suites = self._tables(
+        """Return all suites, lists of tasks with a name, by id.
+
+        The project's come first, then the user's (both from ``suites.toml``), then those of the
+        benchmark MTEB (from ``mteb-suites.toml``).
+
+        Raises:
+            CardError: A suite has the id of a task or of another suite in files of the same name.
+        """
+        suites = self._read_records(
             "tasks", file_stem="suites", record=cards.Suite, taken_ids=self.paths("tasks")
         )
-        # A file of its own, because a script writes it.
-        return suites | self._tables(
+        # MTEB's suites have a file of their own, because a script writes it.
+        mteb_suites = self._read_records(
             "tasks", file_stem="mteb-suites", record=cards.Suite, taken_ids=self.paths("tasks")
         )
+        return suites | mteb_suites
 
     def families(self) -> dict[str, cards.ModelFamily]:
         """Return all families of checkpoints on the Hub by id, the project's first."""
-        return self._tables(
+        return self._read_records(
             "baselines", file_stem="families", record=cards.ModelFamily, taken_ids={}
         )
 
     def corpora(self) -> dict[str, cards.CorpusCard]:
         """Return all corpora by id."""
-        return self._tables("trainers", file_stem="corpora", record=cards.CorpusCard, taken_ids={})
+        return self._read_records(
+            "trainers", file_stem="corpora", record=cards.CorpusCard, taken_ids={}
+        )
 
-    def _tables(
+    def _read_records(
         self, kind: str, file_stem: str, record: type[RecordT], *, taken_ids: Mapping[str, Path]
     ) -> dict[str, RecordT]:
-        """Read the records of one kind by id, from files with one table per record.
+        """Read files that hold several records: each TOML table is one, and its name is the id.
 
         Args:
-            kind: The folder of the files.
-            file_stem: The stem of the files.
+            kind: The kind of card beside which the files lie, such as ``tasks``. The project and
+                each folder of the user may have one such file.
+            file_stem: The name of the files without ``.toml``.
             record: The class of the records.
-            taken_ids: Ids that no record may have, with the file of each.
+            taken_ids: Ids that no record may have -> the file that has each.
+
+        Returns:
+            The records by id; empty if there is no such file.
+
+        Raises:
+            CardError: An id is taken, or a table is not valid.
         """
         paths_by_id = dict(taken_ids)
         records = {}
-        for folder in self._folders(kind):
+        for folder in self._card_folders(kind):
             path = folder / f"{file_stem}.toml"
             if not path.is_file():
                 continue
-            for key, table in parse_toml(path).items():
-                if paths_by_id.setdefault(key, path) != path:
+            for record_id, table in parse_toml(path).items():
+                path_of_id = paths_by_id.setdefault(record_id, path)
+                if path_of_id != path:
                     raise CardError(
-                        f"{path}: the id '{key}' is taken by {paths_by_id[key]}; rename one"
+                        f"{path}: the id '{record_id}' is taken by {path_of_id}; rename one"
                     )
-                records[key] = convert(table, record, where=f"{path}: [{key}]")
+                records[record_id] = convert(table, record, where=f"{path}: [{record_id}]")
         return records
 
 
@@ -260,23 +314,24 @@ RESERVED_IDS = frozenset({"suites", "mteb-suites", "families", "corpora"})
 
 
 @cache
-def _read_cached(path: Path, record: type[RecordT], mtime_ns: int) -> RecordT:
+def _read_cached_card(path: Path, record: type[RecordT], mtime_ns: int) -> RecordT:
     return convert(parse_toml(path), record, where=str(path))
 
 
 def read_card(path: Path, record: type[RecordT]) -> RecordT:
-    """Read one card; keys that its type does not have are refused.
+    """Read one card, a TOML file that describes a task, an encoder or a recipe.
 
-    It is parsed again only if its file has changed.
+    A card is parsed again only if its file has changed since the last call.
 
     Args:
-        path: The card, a TOML file.
-        record: The type of the card, such as ``EncoderCard``.
+        path: The file of the card.
+        record: The class of the card, such as ``EncoderCard``; it says which keys are valid.
 
     Raises:
-        CardError: There is no such card, or it is not valid.
+        CardError: There is no such file, or it is no valid card of this class.
     """
     if not path.exists():
         raise CardError(f"card '{path}' does not exist")
-    card: RecordT = _read_cached(path, record, path.stat().st_mtime_ns)
+    # The time of the last change is part of the cache's key.
+    card: RecordT = _read_cached_card(path, record, path.stat().st_mtime_ns)
     return card

@@ -42,23 +42,38 @@ class Remedy(NamedTuple):
     """The same action with other arguments, if one call cannot do it all."""
 
     def __str__(self) -> str:
-        """Return the remedy in the words of a Python user."""
+        """Return what a user can do against an error, as text with calls of Python functions.
+
+        For example ``call stsbench.train(recipe='simcse')``. ``self.action`` is a key of
+        ``ACTIONS``, the beginnings of such texts. ``self.arguments`` are values by parameter.
+        ``self.further`` are remedies of the same action with other arguments, whose texts follow.
+        The text is empty if Python has no function for the action.
+        """
         calls = []
         for remedy in (self, *self.further):
             arguments = dict(remedy.arguments)
+            # A remedy that lists the valid names; Python has a function for names of cards only.
             if remedy.action == "list":
-                cards = _CARDS.get(str(arguments["kind"]))
-                calls += [f"stsbench.Catalogue().paths({cards!r}) lists them"] if cards else []
+                card_folder = _CARD_FOLDERS_BY_KIND.get(str(arguments["kind"]))
+                if card_folder:
+                    calls.append(f"stsbench.Catalogue().paths({card_folder!r}) lists them")
                 continue
-            # No function of Python's has it: results are saved in it.
+            # The functions have no argument for this folder: the user saves their results in it.
             results_folder = arguments.pop("results_folder", None)
-            words = ", ".join(f"{name}={_join_names(value)!r}" for name, value in arguments.items())
-            call = f"{ACTIONS[remedy.action]}({words})"
+            # Lists of names are written as the comma lists that the functions accept.
+            arguments_text = ", ".join(
+                f"{name}={_join_names(value)!r}" for name, value in arguments.items()
+            )
+            call = f"{ACTIONS[remedy.action]}({arguments_text})"
             calls.append(call if results_folder is None else f"{call} in {results_folder!r}")
         return "; ".join(calls)
 
 
-_CARDS: Mapping[str, str] = {"tasks": "tasks", "encoders": "baselines", "recipes": "trainers"}
+_CARD_FOLDERS_BY_KIND: Mapping[str, str] = {
+    "tasks": "tasks",
+    "encoders": "baselines",
+    "recipes": "trainers",
+}
 """The folder of the cards that :class:`stsbench.Catalogue` lists, by the kind of what it lists."""
 ACTIONS: Mapping[str, str] = {
     "score": "call stsbench.evaluate",
@@ -128,10 +143,13 @@ class StsbenchError(Exception):
         choices: Iterable[str] = (),
         remedy: Remedy | None = None,
     ) -> None:
-        """Store the facts, and compose the message of the exception from them.
+        """Store the facts about a user error, and compose the message of the exception from them.
+
+        The message has the problem, the hint and the remedy, separated by semicolons.
+        ``self.problem`` is ``message`` with the parameter and its value before it.
 
         Args:
-            message: The problem, without the parameter and its value, which are put before it.
+            message: The problem, without the parameter and its value.
             hint: Advice for the user.
             parameter: The parameter of a function or field of a file that is wrong.
             value: The value of that parameter, or the name that is unknown.
@@ -144,7 +162,8 @@ class StsbenchError(Exception):
         self.value = value
         self.choices = tuple(choices)
         self.remedy = remedy
-        super().__init__("; ".join(filter(None, (self.problem, hint, str(remedy or "")))))
+        remedy_text = str(remedy or "")
+        super().__init__("; ".join(filter(None, (self.problem, hint, remedy_text))))
 
     @property
     def problem(self) -> str:
@@ -176,14 +195,14 @@ class UnknownName(StsbenchError):
         *,
         remedy: Remedy | None = None,
     ) -> None:
-        """Store the kind and the name, and suggest the nearest choices.
+        """Compose the error of a name that does not exist, with the valid names most like it.
 
         Args:
-            kind: What the name is of, such as ``encoder``.
-            name: The name that is not known.
-            choices: The known names.
-            hint: What else the user can do.
-            remedy: A command that helps, for programs that read the error.
+            kind: The kind of thing that the name should stand for, such as ``encoder``.
+            name: The name that does not exist.
+            choices: The valid names.
+            hint: Further advice for the user.
+            remedy: An action that the user can take; None if there is none.
         """
         self.kind = kind
         self.name = name
@@ -232,15 +251,15 @@ class StsbenchNotice(UserWarning):
 
 
 def look_up(kind: str, name: str, table: Mapping[str, RowT]) -> RowT:
-    """Return the value of a table under a name that a user has given.
+    """Return the value that a mapping has under a user's name.
 
     Args:
-        kind: What the name is of, for the message, such as ``backend``.
-        name: The name.
-        table: The values by name.
+        kind: The kind of thing that the name stands for, for the message, such as ``backend``.
+        name: The name that the user has typed.
+        table: The values by valid name.
 
     Raises:
-        UnknownName: The table has no such name; the message lists those that it has.
+        UnknownName: The name is not valid; the message lists the valid names.
     """
     if name not in table:
         raise UnknownName(kind, name, table, hint=f"known: {', '.join(table)}")
@@ -248,33 +267,44 @@ def look_up(kind: str, name: str, table: Mapping[str, RowT]) -> RowT:
 
 
 def suggest(name: str, choices: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the nearest known names, or an empty string.
+    """Return the end of a message that suggests valid names: ``"; did you mean 'x' or 'y'?"``.
+
+    Up to three names are suggested: the valid names that continue the typed name, else those that
+    are spelled like it. The text is empty if there are none. Upper and lower case are not
+    distinguished.
 
     Args:
-        name: The name that a user has typed.
-        choices: The names that would be valid.
+        name: The name that a user has typed, which is not valid.
+        choices: The valid names.
     """
     folded_name = name.casefold()
-    choices_by_folded = {choice.casefold(): choice for choice in choices}
-    # A name without the parameters or the state behind it is the beginning of the full names.
-    continuations = tuple(f"{folded_name}{separator}" for separator in ("+", "@", " "))
-    candidates = [folded for folded in choices_by_folded if folded.startswith(continuations)]
+    choices_by_folded_name = {choice.casefold(): choice for choice in choices}
+    # In the name of an encoder, parameters follow "+", a seed "@", a tag " ".
+    beginnings = tuple(f"{folded_name}{separator}" for separator in ("+", "@", " "))
+    candidates = [folded for folded in choices_by_folded_name if folded.startswith(beginnings)]
     if not candidates:
-        candidates = _similar_names(folded_name, choices_by_folded)
+        candidates = _similar_names(folded_name, choices_by_folded_name)
     if not candidates:
         return ""
-    quoted = [f"'{choices_by_folded[folded]}'" for folded in candidates[:3]]
-    return f"; did you mean {' or '.join(quoted)}?"
+    quoted_names = [f"'{choices_by_folded_name[folded]}'" for folded in candidates[:3]]
+    return f"; did you mean {' or '.join(quoted_names)}?"
 
 
 def _similar_names(name: str, choices: Iterable[str]) -> list[str]:
-    """Return the choices that are spelled like a name, the most similar first."""
+    """Return the choices that are spelled like a name, the most similar first, at most nine.
+
+    Their similarity to the name, as difflib computes it from equal runs of characters, is at least
+    0.55 of 1.
+    """
     similar = difflib.get_close_matches(name, choices, n=9, cutoff=0.55)
-    ratios = {choice: difflib.SequenceMatcher(None, choice, name).ratio() for choice in similar}
+    similarities = {
+        choice: difflib.SequenceMatcher(None, choice, name).ratio() for choice in similar
+    }
 
     def sort_key(choice: str) -> tuple[float, int]:
-        # Among equally similar choices, the longest common beginning comes first.
-        return -ratios[choice], -len(os.path.commonprefix([choice, name]))
+        # Among equally similar choices, the one with the longest common beginning comes first.
+        n_common = len(os.path.commonprefix([choice, name]))
+        return -similarities[choice], -n_common
 
     return sorted(similar, key=sort_key)
 
@@ -286,21 +316,22 @@ def translate_errors(
     *exception_types: type[Exception],
     max_length: int = 300,
 ) -> Iterator[None]:
-    """Raise exceptions of the block as a user error of one line.
+    """Translate exceptions of a ``with`` block into a user error with a message of one line.
+
+    The block is run once. An exception of another class than the given ones passes unchanged, and
+    so does a StsbenchError, which is a user error already.
 
     Args:
-        message: The beginning of the line; the text of the exception follows it.
-        error_type: The class of the error to raise.
-        exception_types: The exceptions to translate. By default all of them, except for
-            StsbenchError, which is always passed on unchanged.
+        message: The beginning of the new error's message; the text of the exception follows it.
+        error_type: The class of the new error.
+        exception_types: The classes of exceptions to translate; by default every Exception.
         max_length: The maximum length of the exception's text, in characters.
     """
     try:
         yield
     except Exception as exception:
-        if isinstance(exception, StsbenchError) or not isinstance(
-            exception, exception_types or Exception
-        ):
+        is_translated = isinstance(exception, exception_types or Exception)
+        if isinstance(exception, StsbenchError) or not is_translated:
             raise
         description = as_one_line(exception)[:max_length]
         raise error_type(f"{message}: {description}") from exception
@@ -308,12 +339,14 @@ def translate_errors(
 
 @contextmanager
 def catch_exit(subject: str, error_type: type[StsbenchError] = StsbenchError) -> Iterator[None]:
-    """Raise an error if the user's code in the block ends the program.
+    """Turn attempts to end the program, by a user's code in a ``with`` block, into an error.
+
+    Such attempts are ``sys.exit`` and the panic of a library written in Rust. All other exceptions
+    pass unchanged, Ctrl-C too.
 
     Args:
         subject: The user's code as the message names it, for example ``encoder 'mine:make'``.
-        error_type: The class of the error to raise for ``sys.exit`` and for a panic. All other
-            exceptions are passed on unchanged.
+        error_type: The class of the error to raise.
     """
     try:
         yield
@@ -324,5 +357,6 @@ def catch_exit(subject: str, error_type: type[StsbenchError] = StsbenchError) ->
             f"{subject}: its code ended the program (SystemExit: {exit_exception.code}); "
             "it must raise an error"
         ) from exit_exception
-    except BaseException as panic:  # libraries written in Rust raise it for their own bugs
+    except BaseException as panic:
+        # Libraries written in Rust raise a class of their own, outside Exception, for their bugs.
         raise error_type(f"{subject}: its code has panicked: {as_one_line(panic)[:200]}") from panic

@@ -40,9 +40,9 @@ STALE_SECONDS = 24 * 3600
 
 
 def write_atomically(path: Path, content: bytes | memoryview) -> Path:
-    """Write a file atomically, and return its path: other processes see it complete or not at all.
+    """Write a file so that other processes see it complete or not at all, and return its path.
 
-    Missing folders are made.
+    Missing folders are made; an existing file is replaced.
 
     Raises:
         OutputError: The disk is full, or the file cannot be written.
@@ -54,16 +54,19 @@ def write_atomically(path: Path, content: bytes | memoryview) -> Path:
 
 @contextmanager
 def open_atomically(path: Path) -> Iterator[BinaryIO]:
-    """Open a stream to a new file, which appears at its path if the block ends without error.
+    """Open a binary stream to a new file, for a ``with`` block that writes it.
 
-    Until then it has another name beside that path. A link is followed, and a device or pipe, which
-    cannot be replaced, is written to directly. Missing folders are made.
+    The file is written under another name in the same folder. It is renamed to ``path`` when the
+    block ends, and removed if the block raises. If ``path`` is a symbolic link, the file that it
+    leads to is replaced. A device or pipe cannot be replaced, and is written to directly. Missing
+    folders are made.
 
     Raises:
         OutputError: The disk is full, or the file cannot be written.
     """
+    # Python raises ValueError for a path with a null character.
     with translate_errors(f"{path}: is not a file name", OutputError, ValueError):
-        is_special = _is_special(path)
+        is_special = _is_device_or_pipe(path)
     scratch = None
     try:
         if is_special:
@@ -88,11 +91,11 @@ def open_atomically(path: Path) -> Iterator[BinaryIO]:
         raise OutputError(f"{path}: {reason}") from error
     finally:
         if scratch is not None:
-            # Also on Ctrl-C; after the rename there is no such file.
+            # Also on Ctrl-C. After the rename there is no such file, and nothing is removed.
             remove(scratch)
 
 
-def _is_special(path: Path) -> bool:
+def _is_device_or_pipe(path: Path) -> bool:
     """Return whether a path is a device, pipe or socket, which may be endless or irreplaceable."""
     try:
         mode = path.stat().st_mode
@@ -102,16 +105,18 @@ def _is_special(path: Path) -> bool:
 
 
 def refuse_special_file(path: Path, error_type: type[StsbenchError] = DataError) -> None:
-    """Raise an error if a path is a device or a pipe, which may never end.
+    """Check that a path is no device or pipe, which might be read without end.
 
-    A missing file passes, a folder too, and so does the null device, which ends at once.
+    A missing file passes, and so does a folder. The null device passes because it is empty.
 
     Args:
         path: The path that is about to be read.
-        error_type: The class of the error to raise if it is one, or if it is no valid path.
+        error_type: The class of the error to raise if the path is a device or pipe, or if it is no
+            valid path.
     """
+    # Python raises ValueError for a path with a null character.
     with translate_errors(f"{path}: is not a file name", error_type, ValueError):
-        is_special = _is_special(path)
+        is_special = _is_device_or_pipe(path)
     if is_special and str(path) != os.devnull:
         raise error_type(
             f"{path}: is a pipe or a device, not a file; "
@@ -141,30 +146,33 @@ def append_line(path: Path, line: str) -> None:
 
 
 _FORBIDDEN_IN_NAMES = re.compile(r'[\x00-\x1f\x7f-\x9f\ud800-\udfff<>:"|?*\\]|^\.*$|[. ]$')
-_WINDOWS_DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+_WINDOWS_DEVICE_NAME = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 
 
 @lru_cache(maxsize=4096)
 def safe_file_name(name: str, max_bytes: int) -> str:
-    """Return a name as a file or folder name that is valid on any system.
+    """Return a name as a file or folder name that is valid on any operating system.
 
-    Slashes become ``--``. Characters and names that some system forbids (control characters, ``:``,
-    a full stop at the end, the name of a device, more than ``max_bytes`` bytes) are replaced, and
-    eight digits of the name's hash then distinguish it from others.
+    Slashes become ``--``. The name is otherwise unchanged if every system allows it. If some system
+    forbids it (for a control character, a ``:``, a full stop at the end, the name of a device such
+    as ``con``, or its length), its unusual characters become ``_``, and ``~`` and eight digits of
+    the name's sha256 follow, which distinguish it from similar names.
 
     Args:
         name: Any text.
         max_bytes: The maximum length of the file name, in bytes.
     """
     file_name = name.replace("/", "--")
-    encoded = file_name.encode("utf-8", "surrogatepass")
-    if not (
+    # Lone surrogates, which UTF-8 does not have, are encoded rather than refused.
+    n_bytes = len(file_name.encode("utf-8", "surrogatepass"))
+    is_forbidden = (
         _FORBIDDEN_IN_NAMES.search(file_name)
-        or _WINDOWS_DEVICE.fullmatch(file_name)
-        or len(encoded) > max_bytes
-    ):
+        or _WINDOWS_DEVICE_NAME.fullmatch(file_name)
+        or n_bytes > max_bytes
+    )
+    if not is_forbidden:
         return file_name
-    # 9 bytes are for the tilde and the eight digits.
+    # All but ASCII letters, digits and a few signs; 9 bytes are for the tilde and eight digits.
     safe_prefix = re.sub(r"[^\w+=(),-]", "_", file_name, flags=re.ASCII)[: max_bytes - 9]
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{safe_prefix}~{digest[:8]}"
@@ -174,13 +182,17 @@ _ABSOLUTE_PATH_START = re.compile(r"[/~\\]|[A-Za-z]:[/\\]")
 
 
 def strip_folders(value: object) -> object:
-    """Return a parameter's value with each absolute path shortened to its last part.
+    """Return a parameter's value with each absolute path shortened to its file name.
 
-    Lists and mappings are searched too; other values are unchanged.
+    Folders of one machine are of no use on another, and may be private. Paths inside lists and
+    mappings are shortened too; a tuple becomes a list. Other values are unchanged.
     """
     if isinstance(value, str):
-        is_absolute_path = _ABSOLUTE_PATH_START.match(value)
-        return re.split(r"[/\\]", value.rstrip("/\\"))[-1] if is_absolute_path else value
+        if not _ABSOLUTE_PATH_START.match(value):
+            return value
+        # The separator is a backslash on Windows.
+        *_, last_part = re.split(r"[/\\]", value.rstrip("/\\"))
+        return last_part
     if isinstance(value, Mapping):
         return {key: strip_folders(nested_value) for key, nested_value in value.items()}
     if isinstance(value, list | tuple):
@@ -189,17 +201,20 @@ def strip_folders(value: object) -> object:
 
 
 def read_bounded(path: Path, max_bytes: float = math.inf) -> bytes:
-    """Return the bytes of a file.
+    """Return the content of a file that has at most ``max_bytes`` bytes.
 
     Raises:
         DataError: The file is larger than ``max_bytes``, is a pipe or a device, or cannot be read.
     """
     try:
         refuse_special_file(path)
-        if (size := path.stat().st_size) > max_bytes:
+        n_bytes = path.stat().st_size
+        if n_bytes > max_bytes:
             raise DataError(
-                f"{path}: has {size:,} bytes; nothing of more than {max_bytes:,} bytes is read here"
+                f"{path}: has {n_bytes:,} bytes; nothing of more than {max_bytes:,} bytes is read "
+                "here"
             )
+        # One unbuffered read is the fastest for a whole file.
         with path.open("rb", buffering=0) as stream:
             return stream.readall()
     except OSError as error:
@@ -207,18 +222,21 @@ def read_bounded(path: Path, max_bytes: float = math.inf) -> bytes:
 
 
 ValueT = TypeVar("ValueT")
-MAX_CACHED = 50_000
+MAX_CACHED_VALUES = 50_000
 """The maximum number of values in a file of the cache folder; the newest are stored."""
 
 
 @contextmanager
 def cached_values(name: str, kind: type[dict[str, ValueT]]) -> Iterator[dict[str, ValueT]]:
-    """Yield values by a hash of what they were computed from; values that are added are stored.
+    """Lend a ``with`` block a cache of computed values, which a file keeps for later calls.
 
-    They are stored in a file of the user's cache folder. Without one they are computed each time.
+    The block gets a dict, from a hash of what a value was computed from to the value. It looks
+    values up there, and adds those that it computes. If it has added any, the file is written when
+    the block ends without error. At most ``MAX_CACHED_VALUES`` values, the newest, are kept. If the
+    user has no cache folder, the dict is empty and not stored.
 
     Args:
-        name: The name of the file.
+        name: The name of the file in the user's cache folder.
         kind: The type of its content, ``dict[str, X]`` with the type X of a value.
     """
     try:
@@ -232,14 +250,23 @@ def cached_values(name: str, kind: type[dict[str, ValueT]]) -> Iterator[dict[str
     if len(values) > n_before:
         import msgspec
 
-        # Another process may have written in between. The oldest values are dropped.
-        newest = list((_read_values(file, kind) | values).items())[-MAX_CACHED:]
+        # Another process may have added values to the file in between: keep these too.
+        all_values = _read_values(file, kind) | values
+        newest = list(all_values.items())[-MAX_CACHED_VALUES:]
+        # A cache that cannot be written is no error: the values are computed again.
         with suppress(StsbenchError):
             write_atomically(file, msgspec.json.encode(dict(newest)))
 
 
 def _read_values(file: Path, kind: type[dict[str, ValueT]]) -> dict[str, ValueT]:
-    """Read cached values; none if the file is missing or broken, as they can be computed again."""
+    """Return the cached values in a JSON file, by key.
+
+    The dict is empty if the file is missing or broken, as the values can be computed again.
+
+    Args:
+        file: The path of the file.
+        kind: The type of its content, ``dict[str, X]`` with the type X of a value.
+    """
     import msgspec
 
     try:
@@ -256,13 +283,14 @@ def remove(path: Path) -> None:
 
 
 def remove_stale(folder: Path, *patterns: str) -> None:
-    """Remove files and folders that killed processes left half written.
+    """Remove half written files and folders that killed processes left in a folder.
 
-    Those younger than a day are left, as a live process may be writing them.
+    Only those without a change for a day (``STALE_SECONDS``) are removed, as a live process may be
+    writing the others. A file that cannot be removed is left.
 
     Args:
-        folder: The folder to search.
-        patterns: Glob patterns of the names; by default ``*.partial``.
+        folder: The folder to search; its subfolders are not.
+        patterns: Patterns of the names, such as ``*.partial``, which is the default.
     """
     paths: list[Path] = []
     for pattern in patterns or ("*.partial",):
@@ -271,6 +299,7 @@ def remove_stale(folder: Path, *patterns: str) -> None:
             paths += folder.glob(pattern)
     for path in paths:
         with suppress(OSError):
+            # A folder has changed when a file in it has.
             children = path.iterdir() if path.is_dir() else ()
             last_change = max(changed.stat().st_mtime for changed in (path, *children))
             if time.time() - last_change <= STALE_SECONDS:
@@ -308,16 +337,20 @@ _BATCH_ROWS = 1 << 15
 def limit_bytes(
     parts: Iterable[PartT], path: Path, *, where: str, size: Callable[[PartT], int] = len
 ) -> Iterator[PartT]:
-    """Yield the parts of an unpacked file until they are far larger than the file.
+    """Yield the parts of an unpacked file, and stop with an error if they are far too large.
+
+    This protects from small compressed files that unpack to more than the memory or a disk holds.
+    The limit is 2 GiB (``MAX_UNPACKED_BYTES``) or 100 times the size of the file (``MAX_RATIO``),
+    whichever is larger.
 
     Args:
-        parts: The unpacked parts.
-        path: The file, whose size gives the limit.
+        parts: The unpacked parts, such as blocks of bytes.
+        path: The packed file, whose size gives the limit.
         where: The name of the file in messages.
-        size: Return the number of bytes of a part.
+        size: A function that returns the number of bytes of a part.
 
     Raises:
-        SourceError: The parts have more bytes than any such file may hold.
+        SourceError: The parts so far have more bytes than the limit.
     """
     max_bytes = max(MAX_UNPACKED_BYTES, MAX_RATIO * path.stat().st_size)
     n_bytes = 0
@@ -330,7 +363,7 @@ def limit_bytes(
         yield part
 
 
-def chunks(stream: IO[bytes]) -> Iterator[bytes]:
+def iter_chunks(stream: IO[bytes]) -> Iterator[bytes]:
     """Yield the bytes of a stream, in parts of 1 MiB."""
     while chunk := stream.read(_CHUNK_BYTES):
         yield chunk
@@ -339,32 +372,34 @@ def chunks(stream: IO[bytes]) -> Iterator[bytes]:
 def check_unpacked_size(path: Path, *, where: str) -> None:
     """Check that a parquet or compressed file does not unpack to far more than its own size.
 
-    A small file can unpack to more than a disk holds. A damaged file passes: its reader reports
-    what is wrong with it. So does any other kind of file.
+    A small file can unpack to more than a disk holds. A damaged file passes, because whoever reads
+    it afterwards reports what is wrong with it. A file of any other kind passes too.
 
     Args:
         path: The file; a compressed one is unpacked once, without keeping anything.
         where: The name of the file in messages.
 
     Raises:
-        SourceError: The file unpacks to more than it may.
+        SourceError: The file unpacks to more than the limit of :func:`limit_bytes`.
     """
     import pyarrow as pa
 
     with path.open("rb") as stream:
-        # The marks of the kinds of files below have up to six bytes.
+        # The first bytes tell a file's kind: PAR1 is parquet, and gzip, bzip2 and xz, whose
+        # openers the table below holds, have up to six such bytes.
         first_bytes = stream.read(6)
     with suppress(EOFError, zlib.error, lzma.LZMAError, OSError, pa.ArrowException):
         if first_bytes.startswith(b"PAR1"):
             check_parquet(path, path, where=where)
-        for magic_bytes, open_compressed in _OPEN_COMPRESSED.items():
+        for magic_bytes, open_compressed in _OPENERS_BY_MAGIC_BYTES.items():
             if first_bytes.startswith(magic_bytes):
                 with open_compressed(path) as unpacked:
-                    for _ in limit_bytes(chunks(unpacked), path, where=where):
+                    # limit_bytes raises when there are too many; the bytes are not needed.
+                    for _ in limit_bytes(iter_chunks(unpacked), path, where=where):
                         pass
 
 
-_OPEN_COMPRESSED: Mapping[bytes, Callable[[Path], IO[bytes]]] = {
+_OPENERS_BY_MAGIC_BYTES: Mapping[bytes, Callable[[Path], IO[bytes]]] = {
     b"\x1f\x8b": gzip.open,  # type: ignore[dict-item]
     b"BZh": bz2.open,
     b"\xfd7zXZ\x00": lzma.open,
@@ -377,14 +412,15 @@ def check_parquet(source: Path | IO[bytes], path: Path, *, where: str) -> None:
     Equal values are stored once in such a file, so a small one may have very many rows.
 
     Args:
-        source: The file, or a stream of its content if the file at ``path`` is compressed.
-        path: The file whose size gives the limit.
+        source: The parquet file, or a stream of its content if the file at ``path`` is compressed.
+        path: The file whose size gives the limit; see :func:`limit_bytes`.
         where: The name of the file in messages.
 
     Raises:
-        SourceError: The rows take more memory than they may.
+        SourceError: The rows take more memory than the limit.
         pyarrow.ArrowException, OSError: The file is damaged.
     """
+    # Reading checks the limit; the rows are not needed.
     for _ in parquet_batches(source, path, where=where):
         pass
 
@@ -396,18 +432,19 @@ def parquet_batches(
     where: str,
     metadata: FileMetaData | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a parquet file in batches, with limited memory; see :func:`check_parquet`.
+    """Yield the rows of a parquet file in batches, as long as they do not need too much memory.
 
     Columns of text are dictionary arrays, in which each distinct text is stored once.
 
     Args:
-        source: The file, or a stream of its content.
-        path: The file whose size gives the limit.
+        source: The parquet file, or a stream of its content if the file at ``path`` is compressed.
+        path: The file whose size gives the limit; see :func:`limit_bytes`.
         where: The name of the file in messages.
-        metadata: The metadata of the file, if the caller has read them.
+        metadata: The file's own description of its columns and rows; None if the caller has not
+            read it.
 
     Raises:
-        SourceError: The rows take more memory than they may.
+        SourceError: The rows so far need more memory than the limit.
     """
     from pyarrow import parquet
 
@@ -417,30 +454,36 @@ def parquet_batches(
     schema = metadata.schema
     columns = [schema.column(index) for index in range(len(schema.names))]
     text_columns = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
-    # Dictionary arrays take no more memory than the file.
+    # Read as dictionary arrays, texts take no more memory than in the file.
     with parquet.ParquetFile(source, metadata=metadata, read_dictionary=text_columns) as file:
         # For one batch, starting threads would take longer than they save.
         batches = file.iter_batches(_BATCH_ROWS, use_threads=metadata.num_rows > _BATCH_ROWS)
-        yield from limit_bytes(batches, path, where=where, size=_batch_size)
+        yield from limit_bytes(batches, path, where=where, size=_batch_memory_bytes)
 
 
-def _batch_size(batch: pa.RecordBatch) -> int:
-    return sum(map(_size, batch.columns))
+def _batch_memory_bytes(batch: pa.RecordBatch) -> int:
+    return sum(map(_memory_bytes, batch.columns))
 
 
-def _size(values: pa.Array) -> int:
-    """Return the bytes that an array's values need in memory, without sharing equal values.
+def _memory_bytes(values: pa.Array) -> int:
+    """Return how many bytes an array of pyarrow needs in memory once equal values are not shared.
 
-    A text or list also counts 8 bytes, for where it begins.
+    A text or list also counts 8 bytes, for the position where it begins.
+
+    Args:
+        values: A column of a batch of rows. A dictionary array holds the distinct texts, and the
+            index of its text for each row. Structs and lists hold further arrays.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if isinstance(values, pa.DictionaryArray):
-        lengths = pc.binary_length(values.dictionary).cast(pa.int64())
-        return int(pc.sum(lengths.take(values.indices)).as_py() or 0) + 8 * len(values)
+        lengths_of_texts = pc.binary_length(values.dictionary).cast(pa.int64())
+        length_per_row = lengths_of_texts.take(values.indices)
+        # The sum of no rows is None.
+        return int(pc.sum(length_per_row).as_py() or 0) + 8 * len(values)
     if isinstance(values, pa.StructArray):
-        return sum(map(_size, values.flatten()))
+        return sum(map(_memory_bytes, values.flatten()))
     if isinstance(values, pa.ListArray | pa.LargeListArray):
-        return _size(values.flatten()) + 8 * len(values)
+        return _memory_bytes(values.flatten()) + 8 * len(values)
     return int(values.nbytes)

@@ -12,11 +12,15 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 def group_by(
     members: Iterable[MemberT], key: Callable[[MemberT], KeyT]
 ) -> dict[KeyT, list[MemberT]]:
-    """Return the members of each group by its key, both in the order of the first occurrence.
+    """Collect members that have the same key into groups.
 
     Args:
-        members: What to group; members with the same key need not be neighbours.
-        key: Returns the key of a member.
+        members: The objects to group; those with the same key need not be neighbours.
+        key: A function that returns the key of a member.
+
+    Returns:
+        Key -> its members. Keys are in the order of their first member, and the members of a group
+        in the order in which they came.
     """
     groups: dict[KeyT, list[MemberT]] = {}
     for member in members:

@@ -33,7 +33,7 @@ MAX_NAME_LENGTH = 44
 """The maximum length of any other name, in characters."""
 
 
-BRACKETS = {")": "(", "]": "[", "}": "{"}
+OPENING_BRACKETS_BY_CLOSING = {")": "(", "]": "[", "}": "{"}
 
 
 def split_names(text: str) -> list[str]:
@@ -58,27 +58,30 @@ def has_empty_name(text: str) -> bool:
 
 
 def _split_at_commas(text: str) -> list[str]:
-    """Split a text at the commas outside brackets and quotes, and strip each part.
+    """Split a text at the commas outside brackets and quotes, and strip each part of white space.
 
-    A bracket that is never closed encloses nothing.
+    A bracket or quotation that is never closed encloses nothing. Brackets are ``()[]{}``;
+    ``OPENING_BRACKETS_BY_CLOSING`` holds the opening bracket of each closing one.
     """
+    # Where to split.
     comma_positions: list[int] = []
-    # Each opening bracket with the number of commas before it. When the bracket is closed, later
-    # commas lie inside it, and are dropped.
+    # Each bracket that is open at the position, with the number of commas before it. When it is
+    # closed, the commas since then lie inside it, and are dropped.
     open_brackets: list[tuple[str, int]] = []
     position = 0
     while position < len(text):
         character = text[position]
-        # An apostrophe inside a word opens no quotation.
+        # An apostrophe inside a word opens no quotation: only one behind these characters does.
         opens_quotation = character in "'\"" and (position == 0 or text[position - 1] in " =,:([{")
         if opens_quotation:
+            # Go on behind the quotation; inside it nothing counts.
             closing_position = text.find(character, position + 1)
             # A quotation that is never closed encloses nothing.
             if closing_position != -1:
                 position = closing_position
-        elif character in BRACKETS.values():
+        elif character in OPENING_BRACKETS_BY_CLOSING.values():
             open_brackets.append((character, len(comma_positions)))
-        elif open_brackets and open_brackets[-1][0] == BRACKETS.get(character):
+        elif open_brackets and open_brackets[-1][0] == OPENING_BRACKETS_BY_CLOSING.get(character):
             _, n_commas_before = open_brackets.pop()
             del comma_positions[n_commas_before:]
         elif character == ",":
@@ -89,22 +92,27 @@ def _split_at_commas(text: str) -> list[str]:
 
 
 def split_params(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each way to split a name into a stem and replaced parameters, longest stem first.
+    """Yield each way to split an encoder's name into a stem and replaced parameters.
 
-    ``minilm+pooling=max`` yields ``("minilm+pooling=max", {})``, then ``("minilm", {"pooling":
-    "max"})``. A stem may hold the separator itself, and the caller takes the first it knows.
+    A user replaces parameters of an encoder behind its name: ``minilm+pooling=max``. The name
+    itself may also hold such a separator, so all splits are yielded, the longest stem first, and
+    the caller takes the first stem that is the name of an encoder.
 
     Args:
-        name: The name of an encoder as a user gives it.
+        name: The name of an encoder as a user writes it.
+
+    Yields:
+        The stem, and the parsed values by parameter. For the name above these are
+        ``("minilm+pooling=max", {})``, then ``("minilm", {"pooling": "max"})``.
     """
-    # Where a parameter may begin: at each "+" that PARAM_SEPARATOR accepts.
+    # PARAM_SEPARATOR matches each "+" that a parameter's name and "=" follow.
     separator_positions = [match.start() for match in PARAM_SEPARATOR.finditer(name)]
     for stem_length in [len(name), *reversed(separator_positions)]:
-        # What is before the first separator is empty, so it is left out.
-        assignments = [
-            part.partition("=") for part in PARAM_SEPARATOR.split(name[stem_length:])[1:]
-        ]
-        yield name[:stem_length], {key: _value(text) for key, _, text in assignments}
+        stem = name[:stem_length]
+        # The rest begins with a separator, so the first part is empty.
+        _, *assignments = PARAM_SEPARATOR.split(name[stem_length:])
+        keys_and_texts = [assignment.partition("=") for assignment in assignments]
+        yield stem, {key: _parse_value(text) for key, _, text in keys_and_texts}
 
 
 def split_all_params(name: str) -> tuple[str, dict[str, Any]]:
@@ -113,12 +121,16 @@ def split_all_params(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def redact_name(name: str) -> str:
-    """Return a name without the secrets in it, and without those among its replaced parameters."""
-    stem, changes = split_all_params(name)
-    redacted = redact(changes)
-    if redacted == changes:
+    """Return an encoder's name with passwords and keys in it replaced.
+
+    A name may be followed by replaced parameters, as in ``minilm+pooling=max``. A parameter's value
+    is replaced if its name or its text is that of a secret.
+    """
+    stem, params = split_all_params(name)
+    redacted_params = redact(params)
+    if redacted_params == params:
         return redact_text(name)
-    assignments = [f"{key}={format_parameter(value)}" for key, value in redacted.items()]
+    assignments = [f"{key}={format_parameter(value)}" for key, value in redacted_params.items()]
     return "+".join([redact_text(stem), *assignments])
 
 
@@ -126,7 +138,7 @@ def format_parameter(value: object) -> str:
     """Return a value as names print it: text has quotes only if reading it back needs them."""
     if not isinstance(value, str):
         return str(value)
-    is_read_as_text = _value(value) == value
+    is_read_as_text = _parse_value(value) == value
     is_one_name = (split_names(value) or [""]) == [value]
     return value if is_read_as_text and is_one_name else repr(value)
 
@@ -134,17 +146,21 @@ def format_parameter(value: object) -> str:
 def merge_parameters(
     name: str, changes: Mapping[str, Any], params: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return all parameters of a call: those within a name, as "+key=value", and those beside it.
+    """Return all replaced parameters of an encoder, by key.
+
+    A user can replace a parameter inside the encoder's name, as in ``minilm+pooling=max``, or
+    beside it, by the argument ``params``.
 
     Args:
         name: The name, for the message.
-        changes: The values of the parameters within the name, by key.
-        params: The values of the parameters beside the name, by key.
+        changes: The values inside the name, by key.
+        params: The values beside the name, by key.
 
     Raises:
-        CardError: A parameter is in both.
+        CardError: A key is in both.
     """
-    if duplicate_keys := changes.keys() & params.keys():
+    duplicate_keys = changes.keys() & params.keys()
+    if duplicate_keys:
         raise CardError(
             f"{name}: its name and `params` both replace '{min(duplicate_keys)}'; "
             "leave out one of them"
@@ -152,12 +168,12 @@ def merge_parameters(
     return {**changes, **params}
 
 
-def _value(text: str) -> Any:  # noqa: ANN401 - any parameter
-    """Return the value of a parameter as it is typed: a number, a truth value, a list or a text.
+def _parse_value(text: str) -> Any:  # noqa: ANN401 - any parameter
+    """Return the value of a parameter from its text: a number, a truth value, a list or a string.
 
-    What is no literal of Python's is a text and needs no quotation marks.
+    A text that is no literal of Python is a string, and needs no quotation marks.
     """
-    # TOML's spelling, which is not Python's.
+    # Truth values as TOML writes them; Python's literals are True and False.
     if text in ("true", "false"):
         return text == "true"
     try:
@@ -169,23 +185,26 @@ def _value(text: str) -> Any:  # noqa: ANN401 - any parameter
 def abbreviate_name(
     name: str, numbers: dict[str, str], *, max_length_with_params: int, max_length: int
 ) -> str:
-    """Return a name as a table without a legend prints it, for example ``minilm+…(1)``.
+    """Return an encoder's name short enough for a table, for example ``minilm+…(1)``.
+
+    A name that is short enough is unchanged. Otherwise a number stands for the full name, which a
+    key below the table explains.
 
     Args:
-        name: The name, with any parameters and the tag of its state.
-        numbers: The numbers used so far, such as ``(1)``, by the name that each stands for. A new
-            number is added; a key below the table explains it.
+        name: The name, with any replaced parameters (``+pooling=max``) and the tag of its state
+            (``[3f2a1b]``).
+        numbers: Full name -> its number, such as ``(1)``, so far. A new number is added.
         max_length_with_params: The maximum length of a name with parameters, in characters.
         max_length: The maximum length of any name, in characters.
     """
+    # The groups of the pattern: "stem", "settings" (the replaced parameters) and "state" (the tag).
     match = LABEL_PATTERN.fullmatch(name)
     if match and match["settings"] and len(name) > max_length_with_params:
         number = number_text(name, numbers)
-        # With the tag of its state if there is room for it.
-        for abbreviation in (
-            f"{match['stem']}+…{number}{match['state']}",
-            f"{match['stem']}+…{number}",
-        ):
+        without_state = f"{match['stem']}+…{number}"
+        with_state = f"{without_state}{match['state']}"
+        # The tag of the state is kept if there is room for it.
+        for abbreviation in (with_state, without_state):
             if len(abbreviation) <= min(max_length, len(name)):
                 return abbreviation
     return name if len(name) <= max_length else truncate_name(name, numbers, max_length)

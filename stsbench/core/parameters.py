@@ -35,19 +35,21 @@ def call_with_params(
     where: str,
     other_keys: Sequence[str] = (),
 ) -> Any:  # noqa: ANN401
-    """Call a factory with a card's ``[params]``, after a check against its signature and types.
+    """Call a class or function with parameters from a card, a TOML file, after checking them.
 
     Args:
-        factory: A class or function.
+        factory: A class or function, whose signature says which parameters are valid.
         params: The parameters as TOML values, by name.
-        where: The card and its table, for messages.
-        other_keys: Keys of the card's other tables, which a wrong key may have been meant as.
+        where: The card and its table, for the beginning of messages.
+        other_keys: Keys of the card's other tables; a wrong parameter may be one of them, so the
+            message may suggest it.
 
     Returns:
-        The result of the factory.
+        The object that the factory returns.
 
     Raises:
         CardError: A parameter is unknown to the factory, of the wrong type, or missing.
+        StsbenchError: The factory ended the program.
     """
     arguments = check_params(factory, params, where=where, other_keys=other_keys)
     # A user's factory may call sys.exit: that is an error of the factory.
@@ -65,20 +67,20 @@ def check_params(
     """Check parameters against the signature of a function or class, and convert their values.
 
     Args:
-        factory: The function or class that would be called.
-        params: The parameters by name, as a card or a user gives them.
-        where: The beginning of messages.
-        other_keys: Further keys of the same card, to be suggested for a wrong one.
+        factory: The function or class; it is not called.
+        params: The parameters as TOML values, by name.
+        where: The beginning of messages, such as the card's file.
+        other_keys: Further keys of the same card, which messages may suggest for a wrong one.
 
     Returns:
-        The keyword arguments, each of the type that the signature asks for.
+        The keyword arguments by name, each of the type that the signature's annotation names.
 
     Raises:
         CardError: A parameter is unknown, missing or of another type.
     """
     signature = inspect.signature(factory)
     for key in params:
-        if not _takes(signature, key):
+        if not _has_parameter(signature, key):
             known_keys = [name for name in signature.parameters if name != "self"]
             known = f"; known: {', '.join(known_keys) or 'none'}"
             suggestion = suggest(key, [*known_keys, *other_keys])
@@ -98,16 +100,21 @@ def check_params(
 
 
 def _argument_hints(factory: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations of a factory's parameters; empty if one cannot be resolved."""
+    """Return the annotations of a function's or class's parameters, by parameter.
+
+    The dict is empty if one of them cannot be resolved, for example because it names a class that
+    was only imported for type checkers.
+    """
     function: Any = factory
     with suppress(NameError, TypeError, AttributeError):
         if isinstance(factory, type):
             function = factory.__init__  # type: ignore[misc]
+        # Extras are the limits in Annotated types.
         return get_type_hints(function, include_extras=True)
     return {}
 
 
-def _takes(signature: inspect.Signature, name: str) -> bool:
+def _has_parameter(signature: inspect.Signature, name: str) -> bool:
     """Return whether a function of this signature has a parameter of this name, or ``**kwargs``."""
     if name in signature.parameters:
         return True
@@ -116,16 +123,17 @@ def _takes(signature: inspect.Signature, name: str) -> bool:
 
 
 def fit(value: Any, hint: Any, name: str = "", *, where: str) -> Any:  # noqa: ANN401 - any TOML value, any type
-    """Return a TOML value as the type of an annotation, for example a list as a tuple.
+    """Convert the value of a parameter to the type that an annotation names.
 
-    A whole number becomes a float if the annotation is one. A value that is not of TOML, and one
-    whose annotation TOML cannot express, are returned unchanged.
+    For example, a list becomes a tuple, and a whole number a float. Two kinds of values are
+    returned unchanged: those that no TOML file can hold, such as an object that a program passes,
+    and those whose annotation is a class that TOML has no value of.
 
     Args:
         value: The value of a parameter.
         hint: The annotation of the parameter.
-        name: The name of the parameter, by which secrets are recognised and left out of messages.
-        where: The card and its key, for messages.
+        name: The name of the parameter. Messages omit the value if the name is that of a secret.
+        where: The card and its key, for the beginning of messages.
 
     Raises:
         CardError: The value is of another type, or is not one of the choices of a Literal.
@@ -140,12 +148,13 @@ def fit(value: Any, hint: Any, name: str = "", *, where: str) -> Any:  # noqa: A
         )
 
     def refuse_type(annotated_type: type, value: object) -> NoReturn:
-        """Report, by an error of its own kind, a type that TOML cannot express."""
+        """Raise LookupError, which is caught below: msgspec cannot convert to this type."""
         raise LookupError(annotated_type)
 
     try:
         return msgspec.convert(value, hint, dec_hook=refuse_type)
     except msgspec.ValidationError as error:
+        # A message such as "Expected `int`, got `str` - at `$[0]`"; its beginning is kept.
         problem = as_one_line(str(error)).partition(", got ")[0].partition(" - at ")[0]
         # TOML has no null: a parameter that may be None is left out there.
         problem = problem.replace(" | null", "")
@@ -156,12 +165,15 @@ def fit(value: Any, hint: Any, name: str = "", *, where: str) -> Any:  # noqa: A
 
 
 def _is_toml(value: object) -> bool:
-    """Return whether a card could hold a value, and so a card or a name can repeat it."""
+    """Return whether a value could be in a TOML file: plain, or a list or table of such values.
+
+    None, which TOML does not have, passes too: it may be in the JSON file of a saved encoder.
+    """
     if isinstance(value, list | tuple):
         return all(map(_is_toml, value))
     if isinstance(value, Mapping):
         return all(map(_is_toml, value.values()))
-    # A datetime is a date; None may be in the JSON of a saved encoder.
+    # A datetime is a date too.
     return value is None or isinstance(value, bool | int | float | str | date | time)
 
 
@@ -250,29 +262,37 @@ def _argument_kind(kind: ArgumentKind | type) -> ArgumentKind:
 def validate_arguments(
     function_name: str = "", /, **kinds: ArgumentKind | type
 ) -> Callable[[Callable[P, ReturnT]], Callable[P, ReturnT]]:
-    """Decorate a function so that each call checks its arguments; None passes if it is the default.
+    """Return a decorator for functions whose arguments are to be checked at each call.
+
+    The decorated function raises UnknownName for an argument that the function does not have, and
+    StsbenchError, with function, argument and value, for a value that is not valid. None always
+    passes if it is the argument's default.
 
     Args:
         function_name: The function's name for users; default its qualified name.
-        **kinds: The valid values of each argument to check: an ArgumentKind, or a class.
-
-    Returns:
-        A decorator. The decorated function raises UnknownName for an unknown argument, and
-        StsbenchError, with function, argument and value, for one that is not valid.
+        **kinds: The valid values of each argument to check: a class, or an ArgumentKind, which
+            holds a function ``is_valid(value)`` and their description for messages, ``expected``.
     """
     kinds_by_name = {name: _argument_kind(kind) for name, kind in kinds.items()}
 
     def decorate(function: Callable[P, ReturnT]) -> Callable[P, ReturnT]:
+        """Return the function with a check of the arguments in ``kinds_by_name`` before it."""
         signature = inspect.signature(function)
         label = function_name or function.__qualname__.removesuffix(".__init__")
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> ReturnT:
-            if unknown := [name for name in kwargs if not _takes(signature, name)]:
-                known = ", ".join(signature.parameters)
-                raise UnknownName(
-                    f"argument of {label}", unknown[0], signature.parameters, f"known: {known}"
-                )
+            """Check the arguments, then call the decorated function with them.
+
+            ``signature`` and ``label`` are that function's parameters and its name for users;
+            ``kinds_by_name`` holds the kind of value that each argument must have.
+            """
+            for name in kwargs:
+                if not _has_parameter(signature, name):
+                    known = ", ".join(signature.parameters)
+                    raise UnknownName(
+                        f"argument of {label}", name, signature.parameters, f"known: {known}"
+                    )
             for name, value in signature.bind_partial(*args, **kwargs).arguments.items():
                 is_omitted = value is None and signature.parameters[name].default is None
                 if name not in kinds_by_name or is_omitted:
@@ -284,7 +304,7 @@ def validate_arguments(
                     )
             return function(*args, **kwargs)
 
-        # For copy_arguments_of, which gives another function the same checks.
+        # copy_arguments_of reads this attribute, to give another function the same checks.
         vars(call)["kinds"] = kinds
         return call
 
@@ -294,7 +314,9 @@ def validate_arguments(
 def copy_arguments_of(
     template: Callable[P, object],
 ) -> Callable[[Callable[..., ReturnT]], Callable[P, ReturnT]]:
-    """Give a function of ``**arguments`` the parameters of another function, and its checks.
+    """Return a decorator that gives a function the parameters of another one, and its checks.
+
+    The decorated function is written with ``**arguments`` alone.
 
     Args:
         template: The other function, which :func:`validate_arguments` decorates.
@@ -302,14 +324,19 @@ def copy_arguments_of(
     signature = inspect.signature(template)
 
     def decorate(function: Callable[..., ReturnT]) -> Callable[P, ReturnT]:
+        """Return the function with the parameters of ``template``, whose ``signature`` it shows."""
+
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> ReturnT:
             try:
+                # By name, also those that the caller passes by position.
                 bound = signature.bind(*args, **kwargs)
             except TypeError as error:
+                # The text of the error begins with "missing" or "got".
                 raise TypeError(f"{function.__qualname__}() is {error}") from None
             return function(**bound.arguments)
 
+        # What help() and editors show as the parameters of the function.
         return_annotation = inspect.signature(function).return_annotation
         vars(call)["__signature__"] = signature.replace(return_annotation=return_annotation)
         # The attribute that validate_arguments has set on the template.

@@ -47,11 +47,14 @@ class HasFingerprint(Protocol):
 
 
 def fingerprint(facts: Mapping[str, Any], libraries: Iterable[str] = ()) -> str:
-    """Return a fingerprint: the sha256 of the facts that decide an embedding, and package versions.
+    """Return a text that differs between two encoders if their embeddings may differ.
+
+    It is a sha256, followed by the versions of packages: ``3f2a… by tokenizers 0.22, torch 2.8``.
 
     Args:
-        facts: JSON values by name.
-        libraries: The packages that compute the embedding; those not installed are left out.
+        facts: All that decides an embedding, such as hashes of weights and settings: JSON values by
+            name.
+        libraries: The packages that compute the embedding; those not installed are omitted.
     """
     digest = hashlib.sha256(
         json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()
@@ -64,13 +67,17 @@ def derive_fingerprint(
 ) -> str | None:
     """Return the fingerprint of an encoder that transforms the embeddings of another one.
 
+    A fingerprint is a text that differs between two encoders if their embeddings may differ; see
+    :func:`fingerprint`.
+
     Args:
-        base: The other encoder.
-        facts: JSON values by name: all that decides the transformation.
+        base: The encoder whose embeddings are transformed.
+        facts: All that decides the transformation: JSON values by name.
         libraries: The packages that compute the transformation.
 
     Returns:
-        A fingerprint with the package versions of both; None if the base has none.
+        A sha256, and the versions of the packages of the base and of the transformation; None if
+        the base has no fingerprint.
     """
     base_identity = encoder_identity(base)
     if base_identity is None:
@@ -83,13 +90,16 @@ def derive_fingerprint(
 
 
 def encoder_identity(encoder: HasFingerprint) -> str | None:
-    """Return the identity of an encoder's embeddings: its fingerprint, and what made the encoder.
+    """Return the text by which stored embeddings and results of an encoder are recognised.
 
-    The latter, the factory with its parameters or else the class, is only added for code that is
-    not stsbench's own, whose fingerprint may not include everything.
+    For an encoder of stsbench's own classes it is the fingerprint, which changes if embeddings
+    may change. The fingerprint of a user's own code may not include everything, so the text also
+    names the factory, the function or class that made the encoder, with its parameters; if it is
+    not recorded, the class of the encoder.
 
     Returns:
-        None if the encoder has no fingerprint: then its embeddings are never reused.
+        For example ``3f2a… of mine:make(layers=6)``; None if the encoder has no fingerprint, which
+        means that its embeddings are never reused.
     """
     encoder_fingerprint = encoder.fingerprint
     if encoder_fingerprint is None:
@@ -103,17 +113,22 @@ def encoder_identity(encoder: HasFingerprint) -> str | None:
 def record_factory(
     encoder: HasFingerprint, factory: Callable[..., Any], params: Mapping[str, Any], *, name: str
 ) -> None:
-    """Store in an encoder the factory that made it and its parameters, as part of its identity.
+    """Store in an encoder which function or class made it, and from which parameters.
 
-    Secrets among the parameters are replaced by digests; parameters that change no embedding are
-    omitted. Nothing is stored if the factory is stsbench's own, because its encoders' fingerprints
-    include everything, or if it is the encoder's class, called without parameters.
+    The text, such as ``mine:make(layers=6)``, becomes part of the encoder's identity, by which its
+    embeddings and results are recognised (:func:`encoder_identity`). Secrets among the parameters
+    are replaced by hashes. Parameters that change no embedding (``RUNTIME_PARAMETERS``, such as the
+    device) are omitted.
+
+    Nothing is stored in two cases. If the factory is stsbench's own, the fingerprints of its
+    encoders include everything. If it is the encoder's class, called without parameters, the
+    identity names that class anyway.
 
     Args:
         encoder: The encoder that was made.
         factory: The class or function that made it.
         params: The parameters that a card or the user passed to the factory.
-        name: The name under which the factory was found, which distinguishes functions.
+        name: The address under which the user named the factory; it is stored for a function.
 
     Raises:
         EncoderError: The encoder accepts no new attribute.
@@ -129,11 +144,12 @@ def record_factory(
         f"{key}={json.dumps(value, sort_keys=True, default=str)}"
         for key, value in redacted_params.items()
     )
-    # The identity names the class of an encoder anyway.
     if factory is type(encoder) and not params_text:
         return
+    # Of a class "module:Name", by whichever name it was imported.
     address = _class_address(factory) if isinstance(factory, type) else name
-    _store_factory(encoder, factory=f"{address}({params_text})" if params_text else address)
+    factory_text = f"{address}({params_text})" if params_text else address
+    _store_factory(encoder, factory_text)
 
 
 def copy_factory(encoder: HasFingerprint, source: object) -> None:
@@ -220,13 +236,17 @@ def _read_factory(encoder: object) -> str | None:
 
 
 def _store_factory(encoder: object, factory: str) -> None:
-    """Note on an encoder the address of the function or class that made it.
+    """Set an attribute of an encoder that names the function or class that made it.
+
+    Args:
+        encoder: The encoder, which may be an object of a user's own class.
+        factory: The address of the function or class, with parameters: ``mine:make(layers=6)``.
 
     Raises:
-        EncoderError: The encoder takes no further attribute.
+        EncoderError: The encoder accepts no further attribute.
     """
     try:
-        # Frozen dataclasses and torch modules have a __setattr__ of their own.
+        # Frozen dataclasses and torch modules have a __setattr__ of their own, which would refuse.
         object.__setattr__(encoder, _FACTORY_ATTRIBUTE, factory)
     except (AttributeError, TypeError) as error:
         raise EncoderError(
@@ -255,7 +275,11 @@ def versions() -> dict[str, str]:
 
 
 def version_of(package: str) -> str:
-    """Return the version of Python or of a package; empty if it is not installed."""
+    """Return the version of an installed package, or of Python; empty if it is not installed.
+
+    Args:
+        package: The package's name, or ``python``.
+    """
     if package == "python":
         return platform.python_version()
     try:
@@ -266,9 +290,10 @@ def version_of(package: str) -> str:
 
 @cache
 def code_digest(*folders: Path) -> str:
-    """Return a hash of the Python files of these folders.
+    """Return the sha256 of all Python files in these folders and of the versions of two packages.
 
-    It includes the versions of the packages that compute numbers in them.
+    It changes if this code may compute other numbers. The packages are numpy and scipy,
+    with which it computes.
     """
     files = sorted(file for folder in folders for file in folder.rglob("*.py"))
     sources = b"".join(file.read_bytes() for file in files)
@@ -281,13 +306,15 @@ SCORING_PACKAGES = ("numba",)
 
 
 def scoring_versions(libraries: Iterable[str] = ()) -> dict[str, str]:
-    """Return the versions that all machines of one run must have in common.
+    """Return the versions of software that all machines of one run must have in common.
 
     Args:
         libraries: The packages that the run's encoders name, for example ``onnxruntime``.
 
     Returns:
-        The version of each package, and the commit of stsbench, empty if it is no checkout.
+        Package -> version, or "not installed". The key ``commit of stsbench`` has the first 12
+        digits of the git commit from which stsbench runs, or an empty text if it is an installed
+        package.
     """
     versions_by_name = {**versions(), "commit of stsbench": (commit().commit or "")[:12]}
     for package in (*SCORING_PACKAGES, *libraries):
@@ -297,7 +324,8 @@ def scoring_versions(libraries: Iterable[str] = ()) -> dict[str, str]:
 
 
 def processor() -> str:
-    """Return the name of the machine's processor, or its kind if it has no name."""
+    """Return the model name of this machine's processor, or its kind, such as ``x86_64``."""
+    # Linux has this file; other systems go on below.
     with suppress(OSError):
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
         for line in text.splitlines():
@@ -317,23 +345,31 @@ class CheckoutState(NamedTuple):
 
 @lru_cache(maxsize=1)
 def commit() -> CheckoutState:
-    """Return the commit of the checkout that stsbench runs from, and whether it has changes.
+    """Return the git commit that stsbench runs from, and whether its files have changed since.
 
-    Both are None if it is an installed package, or git is not there.
+    Returns:
+        ``commit``, the hash, and ``is_dirty``, whether tracked files have uncommitted changes. Both
+        are None if stsbench is an installed package, or if git is not installed. ``is_dirty`` is
+        also None if git cannot tell.
     """
     # This file is stsbench/core/provenance.py in the checkout.
     folder = Path(__file__).resolve().parents[2]
     if not (folder / ".git").exists():
         return CheckoutState(commit=None, is_dirty=None)
-    head = _git(folder, "rev-parse", "HEAD")
+    head = _git_output(folder, "rev-parse", "HEAD")
     if not head:
         return CheckoutState(commit=None, is_dirty=None)
-    status = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    status = _git_output(folder, "status", "--porcelain", "--untracked-files=no")
     return CheckoutState(head, is_dirty=None if status is None else bool(status))
 
 
-def _git(folder: Path, *arguments: str) -> str | None:
-    """Return the output of a git command; None if git fails or is not installed."""
+def _git_output(folder: Path, *arguments: str) -> str | None:
+    """Return what a git command prints; None if it fails, takes 10 seconds or is not installed.
+
+    Args:
+        folder: The folder to run it in.
+        arguments: The command, without ``git``.
+    """
     try:
         completed = subprocess.run(
             ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=False

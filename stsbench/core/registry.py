@@ -39,13 +39,15 @@ class Registry:
         accepts: Callable[[Any], bool] = callable,
         expected: str = "something to call",
     ) -> None:
-        """Store the table; nothing is imported yet.
+        """Make a registry of objects that users choose by name; nothing is imported yet.
 
         Args:
             kind: The kind of object as messages name it, for example ``encoder kind``.
-            table: The addresses of our own objects by name.
-            group: The last part of the entry point group's name.
-            accepts: Return whether an object of a user has the right type, without calling it.
+            table: stsbench's own objects: name -> address ``package.module:Name``.
+            group: The group of entry points, by which installed packages add objects, without the
+                ``stsbench.`` at its beginning.
+            accepts: A function that returns whether an object of a user has the right type, without
+                calling it.
             expected: A description of the right type, for messages.
         """
         self.kind = kind
@@ -63,32 +65,37 @@ class Registry:
         return [*self.table, *sorted(self._entry_point_addresses().keys() - self.table.keys())]
 
     def load(self, name: str) -> Any:  # noqa: ANN401 - holds whatever kind it is a registry of
-        """Import and return the object of this name.
+        """Import and return the object that a user chooses by this name.
 
-        The name is looked up in our own table first. If it has a colon it is the address of an
-        object, ``package.module:Name``, whose module may lie in the current folder. Any other name
-        is that of an installed entry point. The type of our own objects is not checked.
+        There are three kinds of names:
+
+        * one of stsbench's own names (``self.table``, name -> address of the object);
+        * the address of a user's object, ``package.module:Name``, whose module may lie in the
+          current folder;
+        * the name of an entry point, by which an installed package adds an object.
+
+        Objects of the last two kinds are checked by ``self.accepts``. ``self.kind`` is the kind of
+        object, and ``self.expected`` describes the right type, both for messages.
 
         Args:
-            name: A name that the user has typed, or written in a card that he named.
+            name: A name that the user has typed, or has written in a file.
 
         Raises:
             UnknownName: No object has this name.
             StsbenchError: The object cannot be imported, or is not of this kind.
         """
         if name in self.table:
-            return _import(self.table[name], self.kind)
+            return _import_object(self.table[name], self.kind)
         if ":" in name:
             with _importable_current_folder():
-                loaded = _import(name, self.kind)
+                loaded = _import_object(name, self.kind)
         else:
             address = self._entry_point_addresses().get(name)
             if address is None:
-                raise UnknownName(
-                    self.kind, name, self.names(), hint=f"known: {', '.join(self.names())}"
-                )
+                names = self.names()
+                raise UnknownName(self.kind, name, names, hint=f"known: {', '.join(names)}")
             loaded = self._load_entry_point(name, address)
-        # Refuse a wrong object before anybody calls it.
+        # Refuse an object of the wrong type here, before it is called.
         if not self.accepts(loaded):
             description = (
                 f"the class {loaded.__name__}"
@@ -99,17 +106,21 @@ class Registry:
         return loaded
 
     def _load_entry_point(self, name: str, address: str) -> Any:  # noqa: ANN401 - as load
-        """Return the object of an installed package's entry point.
+        """Import the object that an installed package offers by an entry point.
+
+        Args:
+            name: The name of the entry point, for the message.
+            address: The address of the object, ``package.module:Name``.
 
         Raises:
             StsbenchError: The package cannot be imported, or does not have the object.
         """
         try:
-            return _import(address, self.kind)
+            return _import_object(address, self.kind)
         except StsbenchError:
             raise
         except Exception as error:
-            # Whoever types the name did not write the package, and cannot use its traceback.
+            # One line, because the user did not write the package and cannot use its traceback.
             problem = f"{type(error).__name__}: {as_one_line(error)[:200]}"
             raise StsbenchError(
                 f"{self.kind} '{name}': its entry point {address} fails: {problem}; "
@@ -117,9 +128,11 @@ class Registry:
             ) from error
 
     def load_at(self, address: str) -> Any:  # noqa: ANN401 - as load
-        """Import the object of the name in ``name`` or ``name://address``, such as an executor's.
+        """Import the object of a name that a network address may follow.
 
-        The network address behind the name is not used here.
+        Args:
+            address: ``name``, or ``name://host:port``, for example an executor that runs work on
+                other machines. The part behind the name is not used here.
 
         Raises:
             UnknownName: No object has this name.
@@ -140,18 +153,20 @@ class Registry:
         Raises:
             UnknownName: The table has no such name.
         """
-        return _import(look_up(self.kind, name, self.table), self.kind)
+        return _import_object(look_up(self.kind, name, self.table), self.kind)
 
 
 @contextmanager
 def _importable_current_folder() -> Iterator[None]:
-    """Let modules be imported from the current folder too, after all other folders.
+    """Let a ``with`` block import modules from the current folder too, after all other folders.
 
-    The folder is removed afterwards, so that no later import looks for modules there.
+    Afterwards the folder is removed from ``sys.path``, so that no later import looks there. Nothing
+    changes if Python was started with the option ``-P``, which forbids such imports.
     """
     current_folder = str(Path.cwd())
     # An empty entry of sys.path stands for the current folder too.
     is_importable_already = current_folder in sys.path or "" in sys.path
+    # The flag of Python's option -P.
     is_added = not is_importable_already and not sys.flags.safe_path
     if is_added:
         sys.path.append(current_folder)
@@ -163,16 +178,16 @@ def _importable_current_folder() -> Iterator[None]:
             sys.path.remove(current_folder)
 
 
-def _import(address: str, kind: str) -> Any:  # noqa: ANN401 - see Registry.load
-    """Import the object at an address.
+def _import_object(address: str, kind: str) -> Any:  # noqa: ANN401 - see Registry.load
+    """Import a module and return the object in it that an address names.
 
     Args:
         address: ``package.module:Name``.
-        kind: What it should be, for messages, such as ``encoder``.
+        kind: The kind of object that it should be, for messages, such as ``encoder``.
 
     Raises:
-        StsbenchError: The address is not valid, or there is no such module or attribute. An import
-            that fails inside the user's module keeps its own exception.
+        StsbenchError: The address is not valid, there is no such module or attribute, or the module
+            ends the program. Any other exception of the module's own code is passed on unchanged.
     """
     module, _, attribute = address.partition(":")
     if not all(part.isidentifier() for part in [*module.split("."), attribute]):
@@ -183,14 +198,17 @@ def _import(address: str, kind: str) -> Any:  # noqa: ANN401 - see Registry.load
         with catch_exit(f"{kind} '{address}'"):
             return getattr(import_module(module), attribute)
     except ModuleNotFoundError as error:
-        # An import that fails inside the user's module is the user's bug: keep its traceback.
-        if error.name is None or not (module == error.name or module.startswith(error.name + ".")):
+        # The missing module is this one, or a package that contains it; or else one that the user's
+        # module imports. The latter is a bug of the user's: keep its traceback.
+        is_this_module = error.name is not None and f"{module}.".startswith(f"{error.name}.")
+        if not is_this_module:
             raise
         raise StsbenchError(
             f"{kind} '{address}': no module named '{error.name}'; is it installed?"
         ) from error
     except AttributeError as error:
-        near = suggest(attribute, [n for n in vars(import_module(module)) if not n.startswith("_")])
+        public_names = [name for name in vars(import_module(module)) if not name.startswith("_")]
+        suggestion = suggest(attribute, public_names)
         raise StsbenchError(
-            f"{kind} '{address}': module '{module}' has no '{attribute}'{near}"
+            f"{kind} '{address}': module '{module}' has no '{attribute}'{suggestion}"
         ) from error

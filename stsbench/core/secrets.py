@@ -22,7 +22,7 @@ _NAME = (
 )
 SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
 """The names of parameters, fields and headers that hold a secret."""
-_TABLE_NAME = re.compile(r"(?:[\w.-]*[_.-])?(?:headers?|cookies?)", re.IGNORECASE)
+_SECRET_TABLE_NAME = re.compile(r"(?:[\w.-]*[_.-])?(?:headers?|cookies?)", re.IGNORECASE)
 """The names of tables in which every text may be a secret."""
 _IN_TEXT = (
     # The user and password of an address.
@@ -60,26 +60,41 @@ def redact_text(text: str) -> str:
 
 
 def redact_with_digest(value: Any, name: str) -> Any:  # noqa: ANN401 - any parameter
-    """Return the value of a parameter; a secret is replaced by ``REDACTED`` and a digest.
+    """Return the value of a parameter; a secret, such as a password, is replaced by a hash of it.
 
-    The digest distinguishes secrets. It is slow to compute, so that short ones are slow to guess.
+    Hashes distinguish secrets without giving them away. The function scrypt takes long to compute,
+    so that even a short secret cannot be found by trying many.
+
+    Args:
+        value: The value, any that TOML has.
+        name: The name of the parameter, by which a secret is recognised.
+
+    Returns:
+        The value itself, if there is no secret in it. Otherwise a list of two: the value with the
+        text ``REDACTED`` in place of secrets, and 16 hexadecimal digits.
     """
     redacted = redact(value, name)
     if redacted == value:
         return value
-    text = json.dumps(value, sort_keys=True, default=str).encode()
-    return [redacted, hashlib.scrypt(text, salt=b"stsbench", n=1 << 14, r=8, p=1, dklen=8).hex()]
+    secret_bytes = json.dumps(value, sort_keys=True, default=str).encode()
+    digest = hashlib.scrypt(secret_bytes, salt=b"stsbench", n=1 << 14, r=8, p=1, dklen=8)
+    return [redacted, digest.hex()]
 
 
 def redact(value: Any, name: str = "", *, is_secret: bool = False) -> Any:  # noqa: ANN401 - any parameter
-    """Return the value of a parameter, or a table of them, without secrets.
+    """Return a value with each password, key or other secret in it replaced by ``REDACTED``.
+
+    A secret is recognised by the name of its parameter, such as ``password``, or of the table that
+    holds it, such as ``headers``. In texts under other names, texts that look like a key are
+    replaced.
 
     Args:
-        value: A TOML value.
-        name: The name of the parameter.
-        is_secret: Whether every text and number in the value is a secret, as in a table of headers.
+        value: The value of a parameter, or a table of parameters by name.
+        name: The name of the parameter; empty if ``value`` is a table of all.
+        is_secret: Whether every text and number in the value is a secret.
     """
-    is_secret = is_secret or bool(SECRET_NAME.fullmatch(name) or _TABLE_NAME.fullmatch(name))
+    has_name_of_secret = SECRET_NAME.fullmatch(name) or _SECRET_TABLE_NAME.fullmatch(name)
+    is_secret = is_secret or bool(has_name_of_secret)
     if isinstance(value, Mapping):
         return {
             key: redact(nested_value, str(key), is_secret=is_secret)

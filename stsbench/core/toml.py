@@ -33,7 +33,15 @@ class _StrictMeta(msgspec.StructMeta):
         /,
         **settings: Any,  # noqa: ANN401 - those of msgspec
     ) -> _StrictMeta:
-        """Return the class of a record; ``settings`` are further ones of ``msgspec.Struct``."""
+        """Make the class of a record that refuses unknown fields; Python calls this per class.
+
+        Args:
+            name: The name of the class.
+            bases: The classes that it inherits from.
+            namespace: Its attributes and methods by name.
+            **settings: Further settings of ``msgspec.Struct``, such as ``rename``.
+        """
+        # Fields cannot be assigned, must be passed by name, and are the only keys of a file.
         settings |= {"frozen": True, "kw_only": True, "forbid_unknown_fields": True}
         return super().__new__(cls, name, bases, namespace, **settings)
 
@@ -44,10 +52,11 @@ class StrictRecord(msgspec.Struct, frozen=True, kw_only=True, metaclass=_StrictM
 
 
 def parse_toml(path: Path) -> dict[str, Any]:
-    """Parse a TOML file, in which a duplicate key is an error.
+    """Read a TOML file and return its keys and tables as nested dicts.
 
     Raises:
-        CardError: The file is not readable, not UTF-8 or not TOML.
+        CardError: The file is not readable, not UTF-8 or not TOML. A key that is there twice is an
+            error too.
     """
     refuse_special_file(path, CardError)
     try:
@@ -61,31 +70,39 @@ def parse_toml(path: Path) -> dict[str, Any]:
 
 
 def convert(table: dict[str, Any], record: type[StructT], *, where: str) -> StructT:
-    """Convert a parsed table to its record.
+    """Convert the parsed table of a TOML file to an object of a class, after checking its keys.
 
     Args:
-        table: The table as TOML values.
-        record: The class of the record.
-        where: The card and its table, for messages.
+        table: The values by key, as the TOML parser returns them.
+        record: The class; its fields are the keys of the table, and their annotations the types.
+        where: The file and the table's name, for the beginning of messages.
 
     Raises:
         CardError: A key is unknown, missing or wrong; the message names the first one.
     """
-    if key := _first_non_finite_key(table):
+    non_finite_key = _first_non_finite_key(table)
+    if non_finite_key:
         raise CardError(
-            f"{where}: key '{key}': nan and inf are not allowed; "
+            f"{where}: key '{non_finite_key}': nan and inf are not allowed; "
             "give a number, or leave the key out"
         )
     try:
         return msgspec.convert(table, record)
     except msgspec.ValidationError as error:
-        raise CardError(f"{where}: {_explain(str(error), record)}") from error
+        raise CardError(f"{where}: {_reword_error(str(error), record)}") from error
 
 
 def _first_non_finite_key(value: Any, key: str = "") -> str:  # noqa: ANN401 - any TOML value
-    """Return the first dotted key whose value is infinite or NaN; empty if there is none.
+    """Return the first key in a TOML value whose own value is infinite or NaN.
 
-    TOML allows such numbers, but none is valid in a card.
+    TOML allows such numbers, but no card may have one.
+
+    Args:
+        value: Any TOML value; tables and lists are searched.
+        key: The dotted key of the value, such as ``loop.epochs``; empty for a whole file.
+
+    Returns:
+        The dotted key; empty if there is none.
     """
     if isinstance(value, float):
         return "" if math.isfinite(value) else key
@@ -101,49 +118,61 @@ def _first_non_finite_key(value: Any, key: str = "") -> str:  # noqa: ANN401 - a
     return ""
 
 
-def _explain(message: str, record: type[msgspec.Struct]) -> str:
-    """Return the message of msgspec in the words of cards, with suggestions.
+def _reword_error(message: str, record: type[msgspec.Struct]) -> str:
+    """Return an error message of the library msgspec as a user of TOML files understands it.
+
+    Names that may have been meant are suggested.
 
     Args:
         message: The message, such as ``Expected `int`, got `str` - at `$.loop.epochs` ``.
-        record: The class of the record that was converted, whose keys are suggested.
+        record: The class to which a table was converted; its fields are the valid keys.
     """
     # TOML has no null: a key that may be None is left out there.
-    problem, _, location = message.replace(" | null", "").partition(" - at `")
-    location = location.removesuffix("`").removeprefix("$").removeprefix(".")
-    location_text = f" in [{location}]" if location else ""
-    if unknown_key := re.match(r"Object contains unknown field `(.*)`", problem):
-        suggestion = suggest(unknown_key[1], sorted(set(_keys(record))))
-        return f"unknown key '{unknown_key[1]}'{location_text}{suggestion}"
-    if missing_key := re.match(r"Object missing required field `(.*)`", problem):
-        return f"key '{missing_key[1]}' is missing{location_text}"
-    key = f"key '{location}': " if location else ""
-    if wrong_value := re.match(r"Invalid enum value (.*)", problem):
-        # The annotation of the key, a Literal, is found by following its path into the record.
+    problem, _, path = message.replace(" | null", "").partition(" - at `")
+    # The path is "$.loop.epochs`"; "$" stands for the file.
+    dotted_key = path.removesuffix("`").removeprefix("$").removeprefix(".")
+    table_text = f" in [{dotted_key}]" if dotted_key else ""
+    unknown_field = re.match(r"Object contains unknown field `(.*)`", problem)
+    if unknown_field:
+        unknown_key = unknown_field[1]
+        suggestion = suggest(unknown_key, sorted(set(_all_keys(record))))
+        return f"unknown key '{unknown_key}'{table_text}{suggestion}"
+    missing_field = re.match(r"Object missing required field `(.*)`", problem)
+    if missing_field:
+        return f"key '{missing_field[1]}' is missing{table_text}"
+    key_text = f"key '{dotted_key}': " if dotted_key else ""
+    wrong_choice = re.match(r"Invalid enum value (.*)", problem)
+    if wrong_choice:
+        quoted_value = wrong_choice[1]
+        # Follow the dotted key into the class, to the annotation: a Literal of the choices.
         hint: Any = record
-        for name in location.split("."):
+        for name in dotted_key.split("."):
             hint = get_type_hints(hint).get(name) if isinstance(hint, type) else None
         choices = list(map(str, get_args(hint)))
-        suggestion = suggest(wrong_value[1].strip("'"), choices)
-        return f"{key}{wrong_value[1]} is not one of {', '.join(choices)}{suggestion}"
-    return f"{key}{describe_type_problem(problem[0].lower() + problem[1:])}"
+        suggestion = suggest(quoted_value.strip("'"), choices)
+        return f"{key_text}{quoted_value} is not one of {', '.join(choices)}{suggestion}"
+    return f"{key_text}{describe_type_problem(problem[0].lower() + problem[1:])}"
 
 
-def _keys(record: type[msgspec.Struct]) -> Iterator[str]:
-    """Yield all keys of a record and of the records inside it."""
+def _all_keys(record: type[msgspec.Struct]) -> Iterator[str]:
+    """Yield the names of all fields of a record's class and of the records inside it.
+
+    The record stands for a TOML file, and its fields for the keys of the file.
+    """
     for key, hint in get_type_hints(record).items():
         yield key
-        # An annotation such as dict[str, A] | None has records among its arguments.
+        # An annotation such as dict[str, A] | None names the record A among its arguments, so
+        # those are searched too.
         annotations = [hint]
         while annotations:
             annotation = annotations.pop()
             if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
-                yield from _keys(annotation)
+                yield from _all_keys(annotation)
             annotations.extend(get_args(annotation))
 
 
 def toml(value: object) -> str:
-    """Return a value as TOML in one line; a table is an inline table."""
+    """Return a value as TOML text in one line; a mapping becomes an inline table ``{a = 1}``."""
     if isinstance(value, Mapping):
         assignments = [
             f"{toml_key(str(key))} = {toml(nested_value)}" for key, nested_value in value.items()
@@ -156,11 +185,12 @@ def toml(value: object) -> str:
 
 
 def card_lines(values: Mapping[str, object], notes: Mapping[str, str]) -> list[str]:
-    """Return the lines of a TOML table, one per key.
+    """Return lines ``key = value`` in TOML, without a heading, one per key.
 
     Args:
         values: The values by key, in the order of the lines.
-        notes: Comments by key, each a line above that of its key; other keys are not used.
+        notes: Comments by key; each is written in a line above that of its key. Comments of keys
+            that are not among the values are ignored.
     """
     lines: list[str] = []
     for key, value in values.items():
@@ -171,14 +201,14 @@ def card_lines(values: Mapping[str, object], notes: Mapping[str, str]) -> list[s
 
 
 def toml_tables(table: Mapping[str, object], notes: Mapping[str, str] = {}) -> str:
-    """Return a record as the text of a TOML file: plain keys first, then each table.
+    """Return the text of a TOML file: plain keys first, then each table under its heading.
 
-    Values that are None, which TOML cannot express, or empty are left out. Each table in a table of
-    tables has its own heading.
+    Values that are None, which TOML cannot express, or empty are left out. If all values of a table
+    are tables themselves, each of these has a heading of its own, ``[outer.inner]``.
 
     Args:
-        table: The record's values by key.
-        notes: Comments by key; see :func:`card_lines`.
+        table: The values of the file by key.
+        notes: Comments by key; each is written above the line of its key.
     """
     plain_values: dict[str, object] = {}
     tables_by_heading: dict[str, Mapping[str, object]] = {}
@@ -187,9 +217,9 @@ def toml_tables(table: Mapping[str, object], notes: Mapping[str, str] = {}) -> s
             continue
         if not isinstance(value, Mapping):
             plain_values[key] = value
-        elif all(isinstance(inner, Mapping) for inner in value.values()):
-            for name, inner in value.items():
-                tables_by_heading[f"{toml_key(key)}.{toml_key(name)}"] = inner
+        elif all(isinstance(inner_table, Mapping) for inner_table in value.values()):
+            for name, inner_table in value.items():
+                tables_by_heading[f"{toml_key(key)}.{toml_key(name)}"] = inner_table
         else:
             tables_by_heading[key] = value
     lines = card_lines(plain_values, notes)

@@ -41,17 +41,19 @@ def format_some(names: Sequence[str], max_items: int = 3) -> str:
 
 
 def as_one_line(text: object) -> str:
-    """Return a text, or the message of an exception, with each run of white space as one blank.
+    """Return a text, or the message of an exception, as one line.
 
-    Backticks of another library's exception become apostrophes. In our own messages they mark a
-    parameter, which the command line prints as its option.
+    Each run of white space, such as a line end, becomes one blank. In an exception of another
+    library, backticks become apostrophes: in stsbench's own messages backticks mark a parameter,
+    which the command line prints as its option.
 
     Args:
-        text: A text or an exception; of any other object the text that ``str`` makes of it.
+        text: A text or an exception; any other object is converted by ``str``.
     """
     line = " ".join(str(text).split())
-    is_foreign = isinstance(text, BaseException) and not hasattr(text, "remedy")
-    return line.replace("`", "'") if is_foreign else line
+    # stsbench's own errors have this attribute.
+    is_foreign_exception = isinstance(text, BaseException) and not hasattr(text, "remedy")
+    return line.replace("`", "'") if is_foreign_exception else line
 
 
 def format_duration(seconds: float) -> str:
@@ -81,9 +83,14 @@ PAIR_MARK = "\x1e"
 
 
 def describe_sentence(sentences: Sequence[str], row: int) -> str:
-    """Name a sentence, or a joined pair, of the data in a message by its number and its hash.
+    """Return a description of a sentence for a message: ``sentence 3 of 9 (its sha256 begins …)``.
 
     Its text, which may be confidential, is left out.
+
+    Args:
+        sentences: All sentences of a file. One that begins with ``PAIR_MARK`` is a pair of two
+            sentences that were joined to one text.
+        row: The index of the sentence in the list, from 0.
     """
     digest = hashlib.sha256(sentences[row].encode("utf-8", "surrogatepass")).hexdigest()
     unit = "pair" if sentences[row].startswith(PAIR_MARK) else "sentence"
@@ -91,17 +98,20 @@ def describe_sentence(sentences: Sequence[str], row: int) -> str:
 
 
 def escape_controls(text: str) -> str:
-    r"""Return the text with control characters escaped, as in ``\u001b``.
+    r"""Return a text that is safe to print: control characters become escapes such as ``\u001b``.
 
-    A terminal prints them then and does not obey them. Escaped are the control characters except
-    tab and newline, characters that turn the direction of writing, line and paragraph separators,
-    lone surrogates and the two non-characters. Within JSON strings the escaped text means the same
-    character. Secrets are removed, as :func:`redact_text` finds them.
+    A terminal would obey a control character, for example erase its screen; an escape it prints.
+    Escaped are the control characters except tab and newline, characters that turn the direction of
+    writing, line and paragraph separators, lone surrogates and the non-characters U+FFFE and
+    U+FFFF. In a JSON string the escape means the same character.
+
+    Passwords and keys that :func:`redact_text` recognises in the text are replaced too.
     """
-    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", redact_text(text))
+    without_secrets = redact_text(text)
+    return _CONTROL_CHARACTER.sub(lambda match: f"\\u{ord(match[0]):04x}", without_secrets)
 
 
-_CONTROL = re.compile(
+_CONTROL_CHARACTER = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
     r"\ud800-\udfff\ufeff\ufffe\uffff]"
 )

@@ -47,7 +47,11 @@ device_of_process = "auto"
 
 
 def use_device(name: str) -> None:
-    """Let ``auto`` stand for a device in this process, and compute there what names no number."""
+    """Make a device the one that the name ``auto`` stands for in this process.
+
+    If it is an accelerator with a number, such as ``cuda:1``, torch also uses it wherever code
+    names only the kind, such as ``cuda``.
+    """
     global device_of_process
     import torch
 
@@ -58,17 +62,20 @@ def use_device(name: str) -> None:
 
 
 def resolve_devices(text: str) -> tuple[str, ...]:
-    """Return the devices that a user names by their number, or one by one with commas.
+    """Return the names of the devices that a user asks for.
 
     Args:
-        text: The number of accelerators of this machine to use (of cores, if it has none), or
-            names such as ``cuda:0,cuda:2`` and ``cpu,cpu``.
+        text: Either how many accelerators of this machine to use (how many times the processor,
+            if it has none), or names with commas, such as ``cuda:0,cuda:2`` or ``cpu,cpu``.
+
+    Returns:
+        One of torch's names per device; the same name may occur several times.
 
     Raises:
-        StsbenchError: This machine has fewer.
+        StsbenchError: The number is larger than that of this machine's devices, or 0.
     """
     if not text.isdecimal():
-        return tuple(pick_device(name.strip()) for name in text.split(","))
+        return tuple(resolve_device_name(name.strip()) for name in text.split(","))
     available = [accelerator.device for accelerator in list_accelerators()]
     available = available or ["cpu"] * (os.cpu_count() or 1)
     if not 1 <= int(text) <= len(available):
@@ -79,8 +86,12 @@ def resolve_devices(text: str) -> tuple[str, ...]:
     return tuple(available[: int(text)])
 
 
-def pick_device(name: str) -> str:
-    """Return the name of a device; ``auto`` is the accelerator, and the processor without one."""
+def resolve_device_name(name: str) -> str:
+    """Return torch's name of a device, for a user's name of it.
+
+    The name ``auto`` stands for the device that was set for this process, otherwise for the
+    accelerator of this machine, otherwise for the processor. Any other name is returned unchanged.
+    """
     import torch
 
     if name == "auto":
@@ -88,13 +99,14 @@ def pick_device(name: str) -> str:
     if name != "auto":
         return name
     accelerator = torch.accelerator.current_accelerator(check_available=True)
+    # Kinds that are used only if a user names them.
     if accelerator is None or accelerator.type in NEVER_AUTOMATIC:
         return "cpu"
     return accelerator.type
 
 
 def list_accelerators() -> list[Accelerator]:
-    """Return the accelerators that torch can use here."""
+    """Return the name and a description of each accelerator, such as a GPU, that torch can use."""
     import torch
 
     accelerator = torch.accelerator.current_accelerator(check_available=True)
@@ -113,24 +125,29 @@ def list_accelerators() -> list[Accelerator]:
     return accelerators
 
 
-def device_name(device: torch.device) -> str:
-    """Return the name of the product; torch's own name of the kind if torch does not know it."""
+def device_product_name(device: torch.device) -> str:
+    """Return the name of a device's product, for example ``NVIDIA H100``.
+
+    It is torch's name of the kind of device, such as ``mps``, if torch cannot tell the product.
+    """
     import torch
 
+    # The module for this kind of device, such as torch.cuda; not all have the same functions.
     module = torch.get_device_module(device)
-    return (
-        str(module.get_device_name(device)) if hasattr(module, "get_device_name") else device.type
-    )
+    if not hasattr(module, "get_device_name"):
+        return device.type
+    return str(module.get_device_name(device))
 
 
 def move_to(device: torch.device, array: npt.NDArray[Any]) -> torch.Tensor:
     """Return an array as a tensor on a device.
 
-    An accelerator copies it from pinned memory, while it computes something else.
+    An accelerator copies it while it computes something else. This needs pinned memory, which the
+    operating system does not move.
 
     Args:
         device: The device.
-        array: The array, which a tensor on the CPU shares.
+        array: The array. On the CPU the tensor shares its memory.
     """
     import torch
 
@@ -140,21 +157,27 @@ def move_to(device: torch.device, array: npt.NDArray[Any]) -> torch.Tensor:
     return tensor.to(device)
 
 
-def free_memory(device: torch.device) -> int | None:
-    """Return the bytes of an accelerator that are free; None if torch cannot tell."""
+def free_memory_bytes(device: torch.device) -> int | None:
+    """Return the number of free bytes in an accelerator's memory; None if torch cannot tell."""
     import torch
 
+    # The module for this kind of device, such as torch.cuda; not all have the same functions.
     module = torch.get_device_module(device)
     if not hasattr(module, "mem_get_info"):
         return None
-    free_bytes, _ = module.mem_get_info(device)
+    free_bytes, _total_bytes = module.mem_get_info(device)
     # The memory that torch still reserves for deleted tensors is free too.
     unused_bytes = module.memory_reserved(device) - module.memory_allocated(device)
     return int(free_bytes + unused_bytes)
 
 
 def empty_cache() -> bool:
-    """Give the memory of deleted tensors back to the accelerator; return whether there is one."""
+    """Free the memory of an accelerator that torch keeps for deleted tensors.
+
+    Returns:
+        Whether this was done: there is an accelerator, and torch has the function for its kind.
+    """
+    # If torch has not been imported, it keeps no memory, and need not be imported for this.
     torch = sys.modules.get("torch")
     if torch is None:
         return False
@@ -178,14 +201,17 @@ def synchronize(device: torch.device) -> None:
 
 @contextmanager
 def fork_rng(device: torch.device) -> Iterator[None]:
-    """Restore the random numbers of the processor and of a device at the end of the block.
+    """Restore the state of torch's random numbers, of the processor and of a device, at the end.
+
+    So random numbers that are drawn within the block do not change those after it.
 
     Args:
         device: The device whose generator is used in the block; may be the processor.
     """
     import torch
 
-    # torch's own function knows only kinds whose states are read by the number of the device.
+    # Torch's own function, below, restores the processor's state. For other devices it works only
+    # if their kind reads the state by the number of the device, so that is done here.
     module = torch.get_device_module(device) if is_accelerator(device) else None
     device_state = module.get_rng_state() if module is not None else None
     with torch.random.fork_rng(devices=[]):
@@ -199,11 +225,10 @@ def fork_rng(device: torch.device) -> Iterator[None]:
 def uses_tf32() -> bool:
     """Return whether a program has set torch to multiply float32 in TF32 on a GPU.
 
-    TF32 keeps ten bits of each number. By default torch does not use it.
+    TF32 keeps ten bits of each number's fraction, not 23. By default torch does not use it.
     """
+    # If torch has not been imported, no program has set this.
     torch = sys.modules.get("torch")
-    return (
-        torch is not None
-        and torch.cuda.is_available()
-        and torch.get_float32_matmul_precision() != "highest"
-    )
+    if torch is None or not torch.cuda.is_available():
+        return False
+    return bool(torch.get_float32_matmul_precision() != "highest")

@@ -132,42 +132,44 @@ TRANSFORMER_RULES: Mapping[str, Rules] = {
 }
 
 
-def _only(keys: str) -> Rules:
+def _allow_keys(keys: str) -> Rules:
     """Return rules that allow any value of the keys that match a pattern, and no other keys."""
     return {keys: allow_any}
 
 
 VOCABULARY = "vocab|word_weights|unknown_word_weight"
-MODULES: Mapping[str, Mapping[str, Rules]] = {
+ALLOWED_KEYS_BY_MODULE: Mapping[str, Mapping[str, Rules]] = {
     "Transformer": TRANSFORMER_RULES,
     "CLIPModel": TRANSFORMER_RULES,
     "Pooling": {
-        "config.json": _only(r"(word_)?embedding_dimension|pooling_mode(_\w+)?|include_prompt")
+        "config.json": _allow_keys(
+            r"(word_)?embedding_dimension|pooling_mode(_\w+)?|include_prompt"
+        )
     },
     "Dense": {
-        "config.json": _only(
+        "config.json": _allow_keys(
             "in_features|out_features|bias|activation_function|module_input_name"
             "|module_output_name|use_residual"
         )
     },
     "LSTM": {
-        "lstm_config.json": _only(
+        "lstm_config.json": _allow_keys(
             "(word_)?embedding_dimension|hidden_dim|num_layers|dropout|bidirectional"
         )
     },
     "CNN": {
-        "cnn_config.json": _only(
+        "cnn_config.json": _allow_keys(
             "in_(word_)?embedding_dimension|out_channels|kernel_sizes|stride_sizes"
         )
     },
     "WordEmbeddings": {
-        "wordembedding_config.json": _only("tokenizer_class|update_embeddings|max_seq_length")
+        "wordembedding_config.json": _allow_keys("tokenizer_class|update_embeddings|max_seq_length")
     },
     "WhitespaceTokenizer": {
-        "whitespacetokenizer_config.json": _only("vocab|stop_words|do_lower_case")
+        "whitespacetokenizer_config.json": _allow_keys("vocab|stop_words|do_lower_case")
     },
     "PhraseTokenizer": {
-        "phrasetokenizer_config.json": _only(
+        "phrasetokenizer_config.json": _allow_keys(
             "vocab|stop_words|do_lower_case|ngram_separator|max_ngram_length"
         )
     },
@@ -175,13 +177,13 @@ MODULES: Mapping[str, Mapping[str, Rules]] = {
     "TransformersTokenizerWrapper": dict.fromkeys(
         ("tokenizer_config.json", "special_tokens_map.json"), {"auto_map": NULL, **TOKENIZER}
     ),
-    "WordWeights": {"config.json": _only(VOCABULARY)},
-    "BoW": {"config.json": _only(f"{VOCABULARY}|cumulative_term_frequency")},
+    "WordWeights": {"config.json": _allow_keys(VOCABULARY)},
+    "BoW": {"config.json": _allow_keys(f"{VOCABULARY}|cumulative_term_frequency")},
     "WeightedLayerPooling": {
-        "config.json": _only("(word_)?embedding_dimension|layer_start|num_hidden_layers")
+        "config.json": _allow_keys("(word_)?embedding_dimension|layer_start|num_hidden_layers")
     },
-    "Dropout": {"config.json": _only("dropout")},
-    "LayerNorm": {"config.json": _only("dimension")},
+    "Dropout": {"config.json": _allow_keys("dropout")},
+    "LayerNorm": {"config.json": _allow_keys("dimension")},
     # The library reads no keys of these that could name a file.
     "Normalize": {},
     "Router": {},
@@ -194,14 +196,15 @@ MODULES: Mapping[str, Mapping[str, Rules]] = {
 def refuse_other_keys(
     values: Mapping[str, Any], rules: Rules, path: Path, prefix: str = ""
 ) -> None:
-    """Refuse keys and values that rules do not allow.
+    """Raise an error if the values of a JSON file have a key or a value that is not allowed.
 
     Args:
-        values: The values by key.
-        rules: For each pattern of a key a function that tells whether its value is allowed, or
-            rules for the keys of a table; the first pattern that fits counts.
+        values: The values by key; a value may be a table with further keys.
+        rules: For each pattern of a key, a regular expression, either a function that returns
+            whether its value is allowed, or rules for the keys of its table. The first pattern
+            that fits a key counts; a key that fits none is not allowed.
         path: The file, for the message.
-        prefix: The keys of the tables that these values are in, each with a dot.
+        prefix: The keys of the tables that these values are in, each with a dot, for the message.
 
     Raises:
         EncoderError: A key or value is not allowed; the message names the first.
@@ -210,6 +213,7 @@ def refuse_other_keys(
         quoted_key = f"'{prefix}{key}'"
         rule = next((rule for pattern, rule in rules.items() if re.fullmatch(pattern, key)), None)
         if rule is None:
+            # Of the patterns, those alternatives that are plain keys, to suggest the nearest one.
             words = [word for pattern in rules for word in pattern.split("|")]
             suggestion = suggest(key, filter(str.isidentifier, words))
             raise EncoderError(
@@ -253,23 +257,26 @@ OTHER_FILE_KEYS = (
 
 
 def refuse_config_values(config: Mapping[str, Any], path: Path) -> None:
-    """Refuse values that a configuration must not have, in its tables too.
+    """Raise an error if a configuration has a value that is not allowed, in its tables too.
 
-    These are a number below 0 or too large, attention whose code is fetched from the Hub, and other
-    files.
+    Such values are a number below 0 or too large, attention whose code would be fetched from the
+    Hub, and the name of another file.
 
     Args:
-        config: The configuration.
+        config: The configuration of a model, as read from a JSON file.
         path: The file, for the message.
 
     Raises:
         EncoderError: A value is not allowed; the message names the first.
     """
     for key, value in config.items():
+        # The end of a message; empty if the value is allowed, or a table.
         problem = _find_problem(key, value)
         if problem:
             raise EncoderError(f"{path}: '{key}' is {format_repr(value)}{problem}")
-        if isinstance(value, dict) and not re.fullmatch(_IMPLEMENTATION_KEYS, key):
+        # A table under a key for the code of attention has been checked already.
+        is_implementation = re.fullmatch(_IMPLEMENTATION_KEYS, key)
+        if isinstance(value, dict) and not is_implementation:
             refuse_config_values(value, path)
 
 
@@ -278,14 +285,15 @@ _IMPLEMENTATION_KEYS = "_?(attn|experts)_implementation"
 
 
 def _find_problem(key: str, value: object) -> str:
-    """Return what is wrong with a value of a configuration; empty if it is allowed, or a table.
+    """Return why a value of a model's configuration is not allowed, as the end of a message.
 
     Args:
-        key: The key, without those of the tables that it is in.
+        key: The key of the value; for a value in a table, without the key of the table.
         value: The value.
 
     Returns:
-        The end of a message, with the comma or semicolon before it.
+        The end of the message, with a comma or semicolon at its beginning. It is empty if the
+        value is allowed, or if it is a table, whose values are checked separately.
     """
     if re.fullmatch(_IMPLEMENTATION_KEYS, key):
         # The name of an implementation of attention, or one per part of the model. A name with a
@@ -300,6 +308,7 @@ def _find_problem(key: str, value: object) -> str:
     if key == "max_seq_length" and value is not None and (type(value) is not int or value < 0):
         return "; give the longest input in tokens"
     if isinstance(value, int | float) and not isinstance(value, bool):
+        # The limit of the first pattern that fits the key.
         limits = (limit for pattern, limit in CONFIG_LIMITS.items() if re.fullmatch(pattern, key))
         limit = next(limits, None)
         if limit is not None and not 0 <= value <= limit:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core.errors import CardError, EncoderError, look_up, suggest, translate_errors
-from stsbench.encoders.accelerator import pick_device
+from stsbench.encoders.accelerator import resolve_device_name
 from stsbench.encoders.network import (
     CODE_VERSION,
     NamedArrays,
@@ -34,14 +34,17 @@ if TYPE_CHECKING:
 
 
 DTYPES = ("float32", "bfloat16", "float16")
-"""The types of numbers that any backend can compute in."""
+"""The types of numbers that torch can compute in here."""
+INT8 = "int8"
+"""The type of numbers of a file that is made of a checkpoint for ONNX Runtime."""
 
 
 def check_device(name: str) -> None:
-    """Refuse a device that cannot be used here, before anything is read from the store.
+    """Raise an error if a device cannot be used on this machine.
 
     Raises:
-        CardError, EncoderError: As :func:`open_device`.
+        CardError: It is no name of a device.
+        EncoderError: There is no such device here.
     """
     # These two always exist: torch is not imported for them.
     if name not in ("auto", "cpu"):
@@ -49,7 +52,11 @@ def check_device(name: str) -> None:
 
 
 def open_device(name: str) -> torch.device:
-    """Return the device of a name, after a first use of it.
+    """Return the device of a name, after trying whether it can be used.
+
+    Args:
+        name: One of torch's names, such as ``cuda:1``; or ``auto``, which stands for the
+            accelerator if there is one, otherwise for the processor.
 
     Raises:
         CardError: It is no name of a device.
@@ -58,14 +65,14 @@ def open_device(name: str) -> torch.device:
     import torch
 
     try:
-        device = torch.device(pick_device(name))
+        device = torch.device(resolve_device_name(name))
     except RuntimeError as error:
         raise CardError(
             f"'{name}' is not a device; give auto, cpu, cuda, or cuda:1 for the second GPU"
         ) from error
-    with translate_errors(
-        f"device '{name}' cannot be used here", EncoderError, RuntimeError, AssertionError
-    ):
+    problem = f"device '{name}' cannot be used here"
+    # Torch's errors of the last two types become an EncoderError with this message.
+    with translate_errors(problem, EncoderError, RuntimeError, AssertionError):
         torch.empty(1, device=device).cpu()
     return device
 
@@ -73,12 +80,12 @@ def open_device(name: str) -> torch.device:
 def is_padding_invariant(
     alone: npt.NDArray[np.float32], padded: npt.NDArray[np.float32], dtype: str
 ) -> bool:
-    """Return whether sentences get the same numbers alone and padded, up to rounding.
+    """Return whether padding changes the numbers of sentences by rounding at most.
 
     Args:
-        alone: The numbers of sentences that were computed alone.
-        padded: Those of the same sentences in a batch with longer ones.
-        dtype: The type of numbers that they were computed in.
+        alone: Hidden states or embeddings of sentences, each of which was computed alone.
+        padded: Those of the same sentences, computed in a batch with longer ones; the same shape.
+        dtype: The type of numbers that they were computed in, for example ``float32``.
     """
     import torch
 
@@ -89,8 +96,8 @@ def is_padding_invariant(
     return bool(largest_difference <= relative_tolerance * largest_value)
 
 
-MAX_DIFFERENCE = {"float32": 1e-2, "bfloat16": 1e-1}
-MAX_QUANTISED_DIFFERENCE = 0.5
+MAX_OUTPUT_DIFFERENCE = {"float32": 1e-2, "bfloat16": 1e-1}
+MAX_QUANTISED_OUTPUT_DIFFERENCE = 0.5
 """How far a runtime's hidden states may be from torch's, as a share of their length.
 
 Rounding in float32 comes to 1e-6.
@@ -100,7 +107,7 @@ Rounding in float32 comes to 1e-6.
 class TorchBackend:
     """PyTorch, and the base class of other backends.
 
-    It is made from what :func:`backend_kind` has checked; the model is not loaded.
+    It is made from what :func:`resolve_backend_class` has checked; the model is not loaded.
 
     Attributes:
         folder: The checkpoint's folder.
@@ -126,11 +133,13 @@ class TorchBackend:
     """The reason why a model on an accelerator computes padding; empty if it does not."""
 
     def __init__(self, folder: Path, *, file: str, dtype: str, device: str) -> None:
-        """Find the backend's file in the checkpoint's folder.
+        """Find the file that this backend runs, if it is one that runs a file of its own.
+
+        A backend with ``suffixes``, those of its files, does so; torch has none.
 
         Args:
             folder: The checkpoint's folder.
-            file: The path of the file in the folder; empty for the default.
+            file: The path of the file in the folder; empty for the class's ``default_file``.
             dtype: The type of numbers to compute in.
             device: The name of the device.
 
@@ -150,33 +159,46 @@ class TorchBackend:
             self.runtime_file = find_runtime_file(
                 folder, file, default_file=self.default_file, suffixes=self.suffixes
             )
+        # The fewest bits of the file's weights if they are quantised, otherwise None.
         bits = self.runtime_file.bits if self.runtime_file is not None else None
         self.precision = f"int{bits}" if bits else dtype
 
     @classmethod
     def hub_files(cls, file: str) -> list[str]:
-        """Return the names that the backend's files may have in a checkpoint on the Hub.
+        """Return the paths of files to fetch from a checkpoint on the Hub, if they exist there.
+
+        They are the file that this backend runs, and the files beside it that may hold its weights.
 
         Args:
-            file: The path of the file in the checkpoint; empty for the default.
+            file: The path of the file in the checkpoint; empty for the class's ``default_file``.
+
+        Returns:
+            An empty list if this backend runs no file with such a suffix; torch runs none.
         """
         path = PurePosixPath(file or cls.default_file)
         if path.suffix not in cls.suffixes:
             return []
-        # The weights lie beside the file, under one of three names.
+        # The file itself, and three names under which its weights may lie beside it.
         return [str(path), str(path.with_suffix(".bin")), f"{path}_data", f"{path}.data"]
 
     def load_model(self, network: Network) -> Any:  # noqa: ANN401 - transformers is untyped
-        """Load a network for inference on the device; it is called as a model of transformers is.
+        """Load a model for inference on this backend's device.
 
-        On a CPU its linear layers are packed, unless it does not run with packed ones. On an
-        accelerator it computes no padding, unless there is a ``padding_reason``.
+        On a CPU its linear layers are packed for faster products, unless it does not run with
+        packed layers. On an accelerator it computes no padding if possible; otherwise
+        ``self.padding_reason`` says why it does.
+
+        Args:
+            network: The function ``load`` that makes the model, and the outputs it must have.
+
+        Returns:
+            A model of transformers.
 
         Raises:
             EncoderError: The network cannot be loaded.
         """
         from stsbench.encoders.transformer.cpu_kernels import pack_linears, runs_on_tokens
-        from stsbench.encoders.transformer.flat import find_attention, leave_out_padding
+        from stsbench.encoders.transformer.flat import find_attention, try_omitting_padding
 
         model = network.load(self.dtype).to(self.torch_device)
         if self.torch_device.type == "cpu":
@@ -185,11 +207,13 @@ class TorchBackend:
                 # Mamba multiplies with the weights of a layer itself, so that packing breaks it.
                 return network.load(self.dtype)
             return model
+        # A function that computes attention without padding; None if this device has none.
         attention = find_attention(self.torch_device)
         self.padding_reason = "there is no attention without padding for this device"
         if attention is not None:
-            # A head, of a cross-encoder for example, reads the padded states.
-            self.padding_reason = leave_out_padding(model.base_model, attention)
+            # Only in the model without its head: a cross-encoder's head, for example, reads padded
+            # states. The text is empty if no padding is computed.
+            self.padding_reason = try_omitting_padding(model.base_model, attention)
         return model
 
     def load_library_model(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of no types
@@ -200,7 +224,7 @@ class TorchBackend:
             state: Everything that can change its numbers, as JSON values: for a runtime's backend,
                 which exports it; unused here.
         """
-        return load(dtype=self.dtype, device=pick_device(self.device))
+        return load(dtype=self.dtype, device=resolve_device_name(self.device))
 
     @cached_property
     def torch_device(self) -> torch.device:
@@ -228,12 +252,18 @@ class RuntimeBackend(TorchBackend):
         """Load a file, to run in the backend's type on as many threads as torch would."""
 
     @cached_property
-    def fingerprint_fields(self) -> Mapping[str, Any]:  # type: ignore[override]
-        """What a runtime adds to the fingerprint of an encoder: everything that moves its numbers.
+    def torch_device(self) -> torch.device:
+        """The processor, which these runtimes run on here."""
+        return open_device("cpu")
 
-        An exported file is made of the checkpoint, whose hashes are in the fingerprint already.
+    @cached_property
+    def fingerprint_fields(self) -> Mapping[str, Any]:  # type: ignore[override]
+        """What a runtime adds to the fingerprint of an encoder, as JSON values by name.
+
+        For a file of the checkpoint these are also its hashes. An exported file is made from the
+        checkpoint's weights, whose hashes are in the fingerprint already.
         """
-        file = self.runtime_file.digests() if self.runtime_file is not None else "exported"
+        file = self.runtime_file.file_hashes() if self.runtime_file is not None else "exported"
         return {
             "backend": self.fingerprint_name,
             "code": CODE_VERSION,
@@ -243,7 +273,7 @@ class RuntimeBackend(TorchBackend):
 
     @property
     def notes(self) -> Sequence[str]:  # type: ignore[override]
-        """The notes for a result: the runtime's packages, its file, and how the file was made."""
+        """One or two notes for readers of scores: the packages that run a file, and its origin."""
         file = self.runtime_file
         versions = " and ".join(f"{name} {version(name)}" for name in self.libraries)
         if file is None:
@@ -253,13 +283,18 @@ class RuntimeBackend(TorchBackend):
             note += (
                 ", one sentence at a time: in a batch, its int8 numbers would depend on all of it"
             )
-        return [note, f"{file.name} was {file.origin_note}"] if file.origin_note else [note]
+        # A line beside the file may say how it was made; otherwise this text is empty.
+        if not file.origin_note:
+            return [note]
+        return [note, f"{file.name} was {file.origin_note}"]
 
     def load_model(self, network: Network) -> Any:  # noqa: ANN401 - see TorchBackend
-        """Load the network in the runtime, and compare its output for example ids with torch's.
+        """Load a model in a runtime, and compare its output for a few sentences with torch's.
+
+        The runtime runs the checkpoint's own file for it, or one that is exported now.
 
         Args:
-            network: The network in torch, with the outputs that are needed.
+            network: How to load the model in torch, and the outputs it must have.
 
         Returns:
             A module that is called as a model of transformers is.
@@ -268,31 +303,45 @@ class RuntimeBackend(TorchBackend):
             EncoderError: The network cannot be exported or loaded, or its output differs from
                 torch's by more than rounding and quantisation explain.
         """
-        from stsbench.encoders.runtimes import RuntimeModel, check_against_torch, export_network
+        from stsbench.encoders.runtimes import RuntimeModel, check_against_torch
 
-        file = self.runtime_file or export_network(network)
+        file = self.runtime_file or self.export(network)
         model = RuntimeModel(self.runtime, file, network, self.open)
-        # A quantised file has another precision, such as int8.
-        max_difference = MAX_DIFFERENCE.get(self.precision, MAX_QUANTISED_DIFFERENCE)
+        # A quantised file has another precision, such as int8, for which a larger one is allowed.
+        max_difference = MAX_OUTPUT_DIFFERENCE.get(self.precision, MAX_QUANTISED_OUTPUT_DIFFERENCE)
         check_against_torch(model, network, max_difference)
         return model
 
-    def load_library_model(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see TorchBackend
-        """Load a ``SentenceTransformer`` whose transformer runs in the runtime.
-
-        Args:
-            load: Loads it in torch; called with ``dtype`` and ``device``.
-            state: Everything that can change its numbers, as JSON values.
+    def export(self, network: Network) -> RuntimeFile:
+        """Export a network to the cache folder, unless it is there already.
 
         Raises:
-            EncoderError: Its modules need hidden states of all layers; or as :meth:`load_model`.
+            EncoderError: It cannot be exported.
+            OutputError: The cache folder cannot be written.
+        """
+        from stsbench.encoders.runtimes import export_network
+
+        return export_network(network)
+
+    def load_library_model(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see TorchBackend
+        """Load a ``SentenceTransformer`` whose transformer is run by this runtime, not by torch.
+
+        Args:
+            load: Loads the ``SentenceTransformer`` in torch; called with ``dtype`` and ``device``.
+            state: Everything that can change its numbers, as JSON values; a hash of it names an
+                exported file.
+
+        Raises:
+            EncoderError: Its modules need hidden states of all layers; or the transformer cannot
+                be exported or loaded, or has another output in the runtime than in torch.
         """
         sentence_transformer = load(dtype="float32", device="cpu")
         # Only the first module is replaced; pooling and what follows run in torch.
         transformer = sentence_transformer[0]
         if transformer.config.output_hidden_states:
             raise EncoderError(
-                f"{self.folder}: its modules take hidden states of all layers; leave 'backend' out"
+                f"{self.folder}: its modules take hidden states of all layers; run them by torch "
+                "in another dtype"
             )
         torch_model = transformer.model
         network = Network(
@@ -316,25 +365,26 @@ class OnnxBackend(RuntimeBackend):
     runtime = "ONNX Runtime"
 
     def open(self, file: RuntimeFile) -> OpenedFile:
-        """Load a file in ONNX Runtime, to run on as many threads as torch would.
+        """Load an ONNX file in ONNX Runtime, to run on as many threads as torch would.
 
-        Args:
-            file: An ONNX file.
+        Returns:
+            The names of the file's inputs and outputs, and a function that runs it.
         """
         import onnxruntime
         import torch
 
-        # On Windows it would report its use to its makers.
+        # On Windows the package would otherwise report its use to its makers.
         onnxruntime.disable_telemetry_events()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
-        # Errors only.
+        # Log errors only.
         options.log_severity_level = 3
         session = onnxruntime.InferenceSession(
             file.path, options, providers=["CPUExecutionProvider"]
         )
 
         def run(inputs: dict[str, npt.NDArray[Any]], names: list[str]) -> NamedArrays:
+            """Return the outputs of these names for inputs by name."""
             return dict(zip(names, session.run(names, inputs), strict=True))
 
         return OpenedFile(
@@ -342,6 +392,45 @@ class OnnxBackend(RuntimeBackend):
             outputs=[node.name for node in session.get_outputs()],
             run=run,
         )
+
+
+class Int8Backend(OnnxBackend):
+    """ONNX Runtime with an int8 file, which is made of the checkpoint's weights once.
+
+    Attributes:
+        exported: The folder of the file; None until the model is loaded.
+    """
+
+    dtypes = (INT8,)
+    # A float32 file in the checkpoint's folder is not used.
+    default_file = ""
+    exported: Path | None = None
+
+    def __init__(self, folder: Path, *, file: str, dtype: str, device: str) -> None:
+        """Check that no file is named; the parameters are those of the base class.
+
+        Raises:
+            CardError: A file is named.
+        """
+        if file:
+            raise CardError(f"dtype '{INT8}' makes a file itself; leave 'file' or 'dtype' out")
+        super().__init__(folder, file=file, dtype=dtype, device=device)
+
+    @property
+    def notes(self) -> Sequence[str]:  # type: ignore[override]
+        """The note for a result: the runtime's version, and how the file was made and is run."""
+        return [
+            f"run by onnxruntime {version('onnxruntime')} from an {INT8} file that its dynamic "
+            "quantisation made of the checkpoint, one sentence at a time"
+        ]
+
+    def export(self, network: Network) -> RuntimeFile:
+        """Export a network to an int8 file; see the base class."""
+        from stsbench.encoders.runtimes import export_network
+
+        file = export_network(network, int8=True)
+        self.exported = file.folder
+        return file
 
 
 class OpenVinoBackend(RuntimeBackend):
@@ -359,6 +448,12 @@ class OpenVinoBackend(RuntimeBackend):
 
         Args:
             file: An ONNX file, or one in OpenVINO's own format with its weights beside it.
+
+        Returns:
+            The names of the file's inputs and outputs, and a function that runs it.
+
+        Raises:
+            EncoderError: This processor does not compute in the type.
         """
         import openvino
         import torch
@@ -372,7 +467,9 @@ class OpenVinoBackend(RuntimeBackend):
         }
         weights = [path for path in file.weights if path.suffix == ".bin"]
         compiled = core.compile_model(core.read_model(file.path, *weights), "CPU", config)
-        if compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name() != precision:
+        # OpenVINO may choose another type than it is told.
+        used_precision = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
+        if used_precision != precision:
             raise EncoderError(
                 f"this processor does not compute in {self.dtype}; leave 'dtype' out"
             )
@@ -385,6 +482,7 @@ class OpenVinoBackend(RuntimeBackend):
         }
 
         def run(inputs: dict[str, npt.NDArray[Any]], names: list[str]) -> NamedArrays:
+            """Return the outputs of these names for inputs by name."""
             arrays = request.infer(inputs, share_inputs=True)
             return {name: arrays[positions_by_name[name]] for name in names}
 
@@ -403,11 +501,13 @@ BACKENDS: dict[str, type[TorchBackend]] = {
 """Every backend by name; to add one, write a class above and add its name here."""
 
 
-def backend_kind(name: str, *, dtype: str, device: str) -> type[TorchBackend]:
+def resolve_backend_class(name: str, *, dtype: str, device: str) -> type[TorchBackend]:
     """Return the class of a backend, after checks that need no checkpoint.
 
+    A backend is what runs a model: torch, or another runtime with files of its own.
+
     Args:
-        name: The name of the backend.
+        name: The name of the backend: ``torch``, ``onnx`` or ``openvino``.
         dtype: The type of numbers to compute in.
         device: The name of the device.
 
@@ -417,24 +517,28 @@ def backend_kind(name: str, *, dtype: str, device: str) -> type[TorchBackend]:
         EncoderError: Its packages are not installed, or there is no such device here.
     """
     backend_class = look_up("backend", name, BACKENDS)
-    if dtype not in backend_class.dtypes:
-        is_known = dtype in DTYPES
-        advice = f" of backend '{name}'" if is_known else suggest(dtype, backend_class.dtypes)
-        raise CardError(
-            f"unknown dtype '{dtype}'{advice}; known: {', '.join(backend_class.dtypes)}"
-        )
-    if not backend_class.suffixes:
+    dtypes = tuple(backend_class.dtypes)
+    label, extra = f"backend '{name}'", name
+    if backend_class in (TorchBackend, OnnxBackend):
+        dtypes += Int8Backend.dtypes
+        if dtype == INT8:
+            backend_class = Int8Backend
+            label, extra = f"dtype '{INT8}'", "onnx"
+    if dtype not in dtypes:
+        # For a misspelt type, the nearest one; for a type of other backends, the backend's name.
+        is_known = dtype in (*DTYPES, INT8)
+        advice = f" of backend '{name}'" if is_known else suggest(dtype, dtypes)
+        raise CardError(f"unknown dtype '{dtype}'{advice}; known: {', '.join(dtypes)}")
+    runs_own_files = bool(backend_class.suffixes)
+    if not runs_own_files:  # torch, on any device
         check_device(device)
         return backend_class
     if device not in ("auto", "cpu"):
-        raise CardError(
-            f"backend '{name}' runs on the CPU here, not on '{device}'; leave 'device' out"
-        )
+        raise CardError(f"{label} runs on the CPU here, not on '{device}'; leave 'device' out")
     packages = (*backend_class.libraries, "onnx", "onnxscript")
     missing_packages = [package for package in packages if find_spec(package) is None]
     if missing_packages:
         raise EncoderError(
-            f"backend '{name}' needs {', '.join(missing_packages)}; "
-            f"run: pip install 'stsbench[{name}]'"
+            f"{label} needs {', '.join(missing_packages)}; run: pip install 'stsbench[{extra}]'"
         )
     return backend_class

@@ -194,9 +194,12 @@ def iter_blocks(
     """Yield the rows of a matrix (n, d) in blocks, so that not all are in memory at once.
 
     Args:
-        x: The matrix.
+        x: The matrix: an array, or a view of stored embeddings whose ``take`` reads rows.
         start: The first row.
-        stop: The row after the last; by default n.
+        stop: The row after the last; None means n.
+
+    Yields:
+        Consecutive rows, (b, d), with b at most ``ROWS_AT_ONCE``.
     """
     stop = x.shape[0] if stop is None else stop
     for block_start in range(start, stop, ROWS_AT_ONCE):

@@ -28,14 +28,14 @@ BROKEN_JSON = (ValueError, RecursionError, msgspec.DecodeError)
 """The exceptions for JSON that is broken, too deep, or of another type than expected."""
 
 
-def decode_file(
+def decode_json_file(
     path: Path, kind: type[T], problem: str, error: type[StsbenchError] = EncoderError
 ) -> T:
     """Read a JSON file as a value of a type.
 
     Args:
         path: The file.
-        kind: The type.
+        kind: The type, for example a class of msgspec; other content is an error.
         problem: The message if the file cannot be read so, for example "cannot be used".
         error: The class of the error to raise.
 
@@ -48,7 +48,7 @@ def decode_file(
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object; raises EncoderError."""
-    return decode_file(path, dict[str, Any], problem="cannot be read as JSON")
+    return decode_json_file(path, dict[str, Any], problem="cannot be read as JSON")
 
 
 def read_optional_json(path: Path) -> dict[str, Any]:
@@ -56,10 +56,10 @@ def read_optional_json(path: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
 
 
-def read_record(path: Path, kind: type[T]) -> T | None:
+def read_json_record(path: Path, kind: type[T]) -> T | None:
     """Read a record that an earlier run has written; None if there is none, or it is not valid."""
     with suppress(EncoderError):
-        return decode_file(path, kind, problem="no record")
+        return decode_json_file(path, kind, problem="no record")
     return None
 
 
@@ -69,16 +69,18 @@ MIN_CACHED_AGE_NS = 2 * 10**9
 """The time since its last change, in nanoseconds, from which a file's hash is cached."""
 
 
-def cached_digest(path: Path) -> str:
-    """Return the sha256 of a file; that of a large one is cached until its size or times change.
+def cached_file_sha256(path: Path) -> str:
+    """Return the SHA-256 hash of a file in hexadecimal digits.
 
-    The cache is a file in the cache folder. One of the times is that of the last change of the
-    file's metadata, which no program can set. Windows has no such time, so there files are hashed
-    each time.
+    The hash of a large file is cached until the size or a time of the file changes. One of these
+    times is that of the last change of the file's metadata, which no program can set. Windows has
+    no such time, so there files are hashed each time.
 
     Raises:
         SourceError: The file cannot be read.
     """
+    # The file with all cached hashes: by the path of a file, its stamp and then its hash. A stamp
+    # is a list of numbers, such as size and times, of which one changes if the file does.
     cache_path = settings.cache_folder() / "digests.json"
     cached: dict[str, Any] = {}
     try:
@@ -86,17 +88,18 @@ def cached_digest(path: Path) -> str:
         if file_stat.st_size < MIN_CACHED_BYTES or os.name != "posix":
             return file_sha256(path)
         cache_key = str(path.resolve())
-        stamp = _make_stamp(file_stat)
+        stamp = _file_stamp(file_stat)
+        # A cache that cannot be read is as good as none.
         with suppress(EncoderError):
             cached = read_optional_json(cache_path)
-        # An entry is the stamp of the file and then its hash.
         match cached.get(cache_key):
             case [*cached_stamp, str(digest)] if cached_stamp == stamp:
                 return digest
         digest = file_sha256(path)
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
-    # A file that has just changed may change again without a new time: clocks are coarse.
+    # A file that has just changed may change again within the same tick of the clock, and so keep
+    # its times: its hash is not cached yet.
     last_change_ns = max(file_stat.st_mtime_ns, file_stat.st_ctime_ns)
     if time.time_ns() - last_change_ns > MIN_CACHED_AGE_NS:
         # If the cache cannot be written, the file is hashed again next time.
@@ -106,7 +109,7 @@ def cached_digest(path: Path) -> str:
     return digest
 
 
-def _make_stamp(file_stat: os.stat_result) -> list[int]:
+def _file_stamp(file_stat: os.stat_result) -> list[int]:
     """Return the numbers of which one changes if the file does: size, times, inode and device."""
     return [
         file_stat.st_size,
@@ -117,28 +120,46 @@ def _make_stamp(file_stat: os.stat_result) -> list[int]:
     ]
 
 
-SEAL = "sha256.json"
+def iter_files_below(folder: Path) -> Iterator[Path]:
+    """Yield all files below a folder, also in folders that are links.
+
+    Each folder is visited once. Otherwise a link to a folder above it would be followed forever.
+    """
+    visited = {os.path.realpath(folder)}
+    for parent, folder_names, file_names in os.walk(folder, followlinks=True):
+        real_paths = {name: os.path.realpath(Path(parent, name)) for name in sorted(folder_names)}
+        # os.walk goes on into the folders that remain in its list, so the list itself is changed.
+        folder_names[:] = [name for name, real in real_paths.items() if real not in visited]
+        visited.update(real_paths.values())
+        yield from (Path(parent, name) for name in file_names)
+
+
+SEAL_FILE = "sha256.json"
 """The file with the hashes of all others in a sealed folder."""
 
 
 def is_sealed(folder: Path) -> bool:
     """Return whether a folder is sealed, and no file has changed since."""
     try:
-        digests = read_json(folder / SEAL)
-        return all(cached_digest(folder / name) == digest for name, digest in digests.items())
+        digests = read_json(folder / SEAL_FILE)
+        return all(cached_file_sha256(folder / name) == digest for name, digest in digests.items())
     except (EncoderError, SourceError):
         return False
 
 
 @contextmanager
 def sealed_folder(folder: Path) -> Iterator[Path]:
-    """Write a folder so that others see it complete and sealed, or not at all.
+    """Write a folder so that other processes see it complete, or not at all.
+
+    The block writes files into a scratch folder. At its end a file with their hashes is added,
+    which seals the folder: later reads can tell whether a file has changed. Then the scratch
+    folder is renamed. If a sealed folder of this name exists by then, it is left as it is.
 
     Args:
         folder: The path of the folder.
 
     Yields:
-        A scratch folder, which is renamed at the end of the block.
+        The scratch folder.
 
     Raises:
         OutputError: The folder cannot be written.
@@ -148,7 +169,7 @@ def sealed_folder(folder: Path) -> Iterator[Path]:
         scratch.mkdir(parents=True)
         yield scratch
         digests = {path.name: file_sha256(path) for path in sorted(scratch.iterdir())}
-        (scratch / SEAL).write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
+        (scratch / SEAL_FILE).write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
         # If another process was faster, its folder is as good as this one and may be in use.
         if not is_sealed(folder):
             shutil.rmtree(folder, ignore_errors=True)

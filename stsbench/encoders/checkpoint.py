@@ -16,17 +16,17 @@ from stsbench.core.errors import (
     SourceError,
 )
 from stsbench.encoders.allowed import (
-    MODULES,
+    ALLOWED_KEYS_BY_MODULE,
     SENTENCE_BERT_CONFIGS,
     TRANSFORMER_RULES,
     TRANSFORMERS_CONFIGS,
     refuse_config_values,
     refuse_other_keys,
 )
-from stsbench.encoders.cached_files import cached_digest, read_json, read_optional_json
-from stsbench.encoders.weights import find_weights
+from stsbench.encoders.cached_files import cached_file_sha256, read_json, read_optional_json
+from stsbench.encoders.weights import find_weight_files
 
-LOCAL_ONLY: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+SAFE_LOAD_OPTIONS: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 """The options with which every library loads a checkpoint."""
 IGNORED_FILES = {
     "stsbench.json", "run.json", "data_config.json", "trainer_state.json", "train_script.py",
@@ -69,12 +69,15 @@ class Checkpoint:
         """Return the model's configuration."""
         return read_json(self.folder / "config.json")
 
-    def digests(self) -> dict[str, str]:
-        """Return the sha256 of each file that can change an embedding, by its path in the folder.
+    def file_hashes(self) -> dict[str, str]:
+        """Return the SHA-256 hash of each file that can change an embedding.
 
-        Files with weights are under ``weights/``.
+        Returns:
+            The hashes in hexadecimal digits, by the path of the file in the folder. A file with
+            weights is under ``weights/`` and its name, as it may lie elsewhere.
         """
         # A tokenizer may load files of any name from beside ``config.json``.
+        # Hidden files are skipped, and files that no library reads.
         files_beside = [path for path in self.folder.glob("[!.]*") if may_be_read(path)]
         candidates = [
             *files_beside,
@@ -85,13 +88,17 @@ class Checkpoint:
             path.relative_to(self.folder).as_posix(): path for path in candidates if path.is_file()
         }
         paths_by_name.update({f"weights/{path.name}": path for path in self.weights})
-        return {name: cached_digest(path) for name, path in sorted(paths_by_name.items())}
+        return {name: cached_file_sha256(path) for name, path in sorted(paths_by_name.items())}
 
     def libraries(self) -> list[str]:
-        """Return the packages whose version may change what its tokenizer and its model compute."""
+        """Return the names of the packages that may change what its tokenizer and model compute.
+
+        Their versions become part of the fingerprint of an encoder.
+        """
         config = read_optional_json(self.folder / "tokenizer_config.json")
         has_tokenizer_json = (self.folder / "tokenizer.json").is_file()
-        # A checkpoint that does not name its class matches none, and may use any package.
+        # The class of its tokenizer, "None" if the file does not name one. Only for some classes
+        # it is known that they use no further package.
         class_name = str(config.get("tokenizer_class"))
         needs_tokenizers_only = has_tokenizer_json and _CLASSES_OF_TOKENIZERS.fullmatch(class_name)
         other_packages = () if needs_tokenizers_only else _OTHER_TOKENIZER_PACKAGES
@@ -108,10 +115,14 @@ class Checkpoint:
         return min((limit for limit in limits if limit and limit < 1_000_000), default=None)
 
     def positions(self) -> int | None:
-        """Return the number of positions of the model; None if its configuration lacks it."""
+        """Return the most tokens that the model can read; None if its configuration has no limit.
+
+        The limit is the number of its position embeddings.
+        """
         config = self.config()
         positions = config.get("max_position_embeddings", config.get("n_positions"))
-        # RoBERTa's positions start behind the padding id: 514 of them hold 512 tokens.
+        # RoBERTa and these other models use the first two positions for no token: 514 positions
+        # are for 512 tokens.
         has_offset = config.get("model_type") in ("roberta", "xlm-roberta", "camembert", "mpnet")
         if not isinstance(positions, int):
             return None
@@ -140,10 +151,14 @@ def locate_checkpoint(
 
     Args:
         model: A folder, or the id of a model on the Hub.
-        revision: The commit of a model on the Hub.
+        revision: The commit of a model on the Hub; only for such a model.
         package: An installed package that holds a checkpoint, in place of ``model``.
-        subfolder: The folder of the transformer within the checkpoint.
-        extra_names: Further files to fetch, if the Hub has them.
+        subfolder: The folder of the transformer within the checkpoint; empty for none.
+        extra_names: Further files of ``subfolder`` to fetch, if the Hub has them.
+
+    Returns:
+        The folder, with ``subfolder``. For a model from the Hub, also the commit of the files, and
+        the revision that was asked for.
 
     Raises:
         SourceError: The checkpoint is not available; the message says what to do.
@@ -156,6 +171,7 @@ def locate_checkpoint(
             "give one of them, or a folder of your own as the encoder"
         )
     if package:
+        # None if the package is not installed.
         folder = settings.package_folder(package)
         if folder is None:
             raise SourceError(
@@ -175,6 +191,7 @@ def locate_checkpoint(
         raise SourceError(f"checkpoint folder '{model}' does not exist")
     from stsbench.data.hub.checkpoints import fetch_checkpoint
 
+    # Paths in the repository of the model.
     names = [PurePosixPath(subfolder, name).as_posix() for name in extra_names]
     fetched = fetch_checkpoint(model, revision=revision, extra_names=names)
     return LocatedCheckpoint(
@@ -190,17 +207,20 @@ def find_checkpoint(
 ) -> Checkpoint:
     """Return a checkpoint and the paths of its weights, after fetching and checking its files.
 
-    It is fetched only if it is on the Hub. It must have a ``config.json``, be no adapter, have the
-    files whose hashes are expected, and no key or value in its files that is not allowed.
+    It is fetched only if it is on the Hub. It must have a ``config.json``, be no adapter (weights
+    that change another checkpoint), have the files whose hashes are expected, and no key or value
+    in its files that is not allowed.
 
     Args:
-        model: As for :func:`locate_checkpoint`.
-        sha256: The expected hashes of files, by name.
-        location: Further arguments of :func:`locate_checkpoint`.
+        model: A folder, or the id of a model on the Hub.
+        sha256: The expected SHA-256 hashes of files, by their paths in the folder.
+        location: Further arguments of :func:`locate_checkpoint`, which finds the folder, such as
+            ``revision``, ``package`` and ``subfolder``.
 
     Raises:
-        EncoderError: The folder is no checkpoint, or has not the files that a card names.
-        CardError, SourceError: As :func:`locate_checkpoint`.
+        EncoderError: The folder is no checkpoint, or has other files than those expected.
+        CardError: Both a model and a package are named.
+        SourceError: The checkpoint is not available.
     """
     folder, revision, requested_revision = locate_checkpoint(model, **location)
     if not (folder / "config.json").is_file():
@@ -208,7 +228,8 @@ def find_checkpoint(
     refuse_adapter(folder)
     for name, expected in (sha256 or {}).items():
         path = folder / name
-        digest = cached_digest(path) if path.is_file() else None
+        # None for a missing file, which equals no expected hash.
+        digest = cached_file_sha256(path) if path.is_file() else None
         if digest != expected:
             digest_text = "no such file" if digest is None else digest[:12]
             advice = "name the folder itself as the encoder, without the card"
@@ -218,19 +239,21 @@ def find_checkpoint(
                 f"{path}: not the file its card names (sha256 {digest_text}, card {expected[:12]})",
                 hint=advice,
             )
+    # Raises if a file has a key or value that could run code or read further files.
     check_module(folder, kind="Transformer")
     return Checkpoint(
         folder=folder,
         revision=revision,
         requested_revision=requested_revision,
-        weights=tuple(find_weights(folder)),
+        weights=tuple(find_weight_files(folder)),
     )
 
 
 def may_be_read(path: Path) -> bool:
-    """Return whether a library may read a file of this name beside the weights.
+    """Return whether a library may read a file in a checkpoint's folder, apart from the weights.
 
-    The weights themselves are named separately, and so their index need not be among these.
+    It is false for pages such as a README, for files of a training, for the weights, which are
+    hashed separately, and for the index of their files.
     """
     name = path.name
     is_description = name.endswith(".index.json") or name.upper().startswith(("README", "LICENSE"))
@@ -250,11 +273,14 @@ def refuse_adapter(folder: Path) -> None:
 
 
 def _read_limit(path: Path, key: str) -> int | None:
-    """Return the longest input that a file allows, in tokens; None if it has no such number.
+    """Return the longest input in tokens that a configuration file allows.
 
     Args:
         path: A configuration in JSON, which may be missing.
         key: The key of the number.
+
+    Returns:
+        None if there is no such file, no such key, or no finite number.
 
     Raises:
         EncoderError: The number is negative.
@@ -268,24 +294,26 @@ def _read_limit(path: Path, key: str) -> int | None:
 
 
 def check_module(folder: Path, kind: str) -> None:
-    """Raise an error if the files of a module have a key or value that is not allowed.
+    """Raise an error if the configuration files of a module have a key or value not allowed.
 
-    Some keys of a configuration run code or read further files.
+    A module is one step of an encoder of sentence-transformers, for example a transformer or a
+    pooling. Some keys of a configuration make a library run code or read further files.
 
     Args:
         folder: The module's folder.
-        kind: The name of the module's class, a key of :data:`MODULES`.
+        kind: The name of the module's class, a key of :data:`ALLOWED_KEYS_BY_MODULE`.
 
     Raises:
         EncoderError: A key or value is not allowed.
     """
-    # By file name, the keys that are allowed and their values. A file that is missing is read as an
-    # empty table, which breaks no rule.
-    for name, rules in MODULES[kind].items():
+    # For each file name the keys that are allowed, with rules for their values. A file that is
+    # missing is read as an empty table, which breaks no rule.
+    rules_by_file = ALLOWED_KEYS_BY_MODULE[kind]
+    for name, rules in rules_by_file.items():
         refuse_other_keys(read_optional_json(folder / name), rules, folder / name)
-    # The libraries read a transformer's configurations themselves. Those of transformers have too
-    # many keys to list, so values are refused: of attention fetched from the Hub, other files and
+    # Some configurations of a transformer have too many keys to list the allowed ones. In these,
+    # values are refused: attention whose code is fetched from the Hub, paths of other files, and
     # numbers that are too large.
-    if MODULES[kind] is TRANSFORMER_RULES:
+    if rules_by_file is TRANSFORMER_RULES:
         for name in (*SENTENCE_BERT_CONFIGS, *TRANSFORMERS_CONFIGS):
             refuse_config_values(read_optional_json(folder / name), folder / name)

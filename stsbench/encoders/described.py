@@ -9,7 +9,6 @@ that nobody has published.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -23,11 +22,17 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, EncoderError, UnknownName
 from stsbench.core.files import write_atomically
 from stsbench.core.wording import format_repr
-from stsbench.encoders.allowed import MODULES, SENTENCE_BERT_CONFIGS
-from stsbench.encoders.cached_files import cached_digest, decode_file, read_json, read_optional_json
+from stsbench.encoders.allowed import ALLOWED_KEYS_BY_MODULE, SENTENCE_BERT_CONFIGS
+from stsbench.encoders.cached_files import (
+    cached_file_sha256,
+    decode_json_file,
+    iter_files_below,
+    read_json,
+    read_optional_json,
+)
 from stsbench.encoders.checkpoint import check_module, may_be_read, refuse_adapter
 from stsbench.encoders.transformer.pooling import POOLINGS
-from stsbench.encoders.weights import check_shards
+from stsbench.encoders.weights import checked_shard_names
 from stsbench.encoders.words.model2vec import is_model2vec
 
 SAVED_FILE = "stsbench.json"
@@ -69,7 +74,7 @@ def write_saved(folder: Path, kind: str, params: Mapping[str, Any]) -> None:
     write_atomically(folder / SAVED_FILE, f"{text}\n".encode())
 
 
-LIBRARY_CONFIG = "config_sentence_transformers.json"
+LIBRARY_CONFIG_FILE = "config_sentence_transformers.json"
 _POOLINGS_BY_MODE = {
     kind.library: name for name, kind in POOLINGS.items() if kind.library and not kind.through_head
 }
@@ -108,7 +113,7 @@ MAX_PATH_LENGTH = 200
 """The maximum length of a module's path, in characters."""
 
 
-class _Config(msgspec.Struct, frozen=True):
+class _LibraryConfig(msgspec.Struct, frozen=True):
     model_type: str = "SentenceTransformer"
     prompts: dict[str, str | None] | None = None
     default_prompt_name: str | None = None
@@ -129,17 +134,20 @@ class CheckpointModule(msgspec.Struct, frozen=True, rename={"kind": "type"}):
 
 
 def read_modules(folder: Path) -> list[CheckpointModule]:
-    """Read the modules of a checkpoint, with those inside a router.
+    """Return the modules of a checkpoint of sentence-transformers, in their order.
+
+    A module is one step of the encoder, such as a transformer or a pooling. A router is a module
+    with further modules inside it, which follow it in the list.
 
     Raises:
         EncoderError: A module asks for code that is not the library's or torch's.
     """
-    model_type = _read_config(folder).model_type
+    model_type = _read_library_config(folder).model_type
     if model_type != "SentenceTransformer":
         raise EncoderError(f"{folder}: is a {model_type}, which does not embed sentences by itself")
     modules: list[CheckpointModule] = []
     for module in _read_steps(folder):
-        modules.extend(_iter_checked(folder, module))
+        modules.extend(_iter_checked_modules(folder, module))
     return modules
 
 
@@ -151,8 +159,11 @@ def class_addresses(folder: Path, module: CheckpointModule) -> list[str]:
     return [module.kind, str(config.get("tokenizer_class"))]
 
 
-def _iter_checked(folder: Path, module: CheckpointModule) -> Iterator[CheckpointModule]:
+def _iter_checked_modules(folder: Path, module: CheckpointModule) -> Iterator[CheckpointModule]:
     """Yield a module of sentence-transformers and then those inside it, each after its checks.
+
+    A module is one step of the encoder, such as a pooling; only a router has modules inside it.
+    It must be a class of the library, and its files must not run code or read other files.
 
     Args:
         folder: The folder of the checkpoint.
@@ -162,9 +173,10 @@ def _iter_checked(folder: Path, module: CheckpointModule) -> Iterator[Checkpoint
         EncoderError: A module asks for code that is not the library's or torch's.
     """
     module_folder = folder / module.path
+    # The module's class, and that of its word tokenizer if it has one.
     for address in class_addresses(folder, module):
         name = address.rpartition(".")[2]
-        if not _LIBRARY_CLASS.fullmatch(address) or name not in MODULES:
+        if not _LIBRARY_CLASS.fullmatch(address) or name not in ALLOWED_KEYS_BY_MODULE:
             raise EncoderError(
                 f"{folder}: asks for code outside sentence-transformers' modules ('{address}'), "
                 "which is never run; write an encoder class of your own for it"
@@ -183,6 +195,7 @@ def _iter_checked(folder: Path, module: CheckpointModule) -> Iterator[Checkpoint
     if module.class_name in ("Router", "Asym"):  # one module for queries, another for documents
         config = read_optional_json(module_folder / "config.json")
         router_config = read_optional_json(module_folder / "router_config.json")
+        # The class of each module inside it, by the name of the module's folder.
         types = {**config, **router_config}.get("types")
         if not isinstance(types, dict):
             raise EncoderError(
@@ -190,11 +203,11 @@ def _iter_checked(folder: Path, module: CheckpointModule) -> Iterator[Checkpoint
             )
         for name, address in types.items():
             inner_path = PurePosixPath(module.path, _check_path(module_folder, name)).as_posix()
-            yield from _iter_checked(folder, CheckpointModule(str(address), inner_path))
+            yield from _iter_checked_modules(folder, CheckpointModule(str(address), inner_path))
 
 
 def _read_steps(folder: Path) -> list[CheckpointModule]:
-    """Read the modules that ``modules.json`` lists, in the order in which they run.
+    """Return the modules that ``modules.json`` of a checkpoint lists, in the order they run in.
 
     Raises:
         EncoderError: The file is missing or broken, or a path may lead out of the checkpoint.
@@ -204,7 +217,7 @@ def _read_steps(folder: Path) -> list[CheckpointModule]:
         raise EncoderError(
             f"{folder}: no modules.json; a plain checkpoint is for the encoder kind 'transformer'"
         )
-    modules = decode_file(
+    modules = decode_json_file(
         path, list[CheckpointModule], problem="is not a list of modules with 'type' and 'path'"
     )
     if not modules:
@@ -214,46 +227,60 @@ def _read_steps(folder: Path) -> list[CheckpointModule]:
     return modules
 
 
-def _check_path(where: Path, path: str) -> str:
-    """Return the path of a module; raise EncoderError if it may lead out of the checkpoint."""
+def _check_path(source: Path, path: str) -> str:
+    """Return the path of a module's folder unchanged, after a check.
+
+    Args:
+        source: The file or folder that names the path, for the message.
+        path: The path, which must lead to a folder inside the checkpoint.
+
+    Raises:
+        EncoderError: It may lead out of the checkpoint, is too long, or cannot be printed.
+    """
     # Windows' rules are the strictest: both slashes, drives, roots.
     windows_path = PureWindowsPath(path)
     leads_out = bool(windows_path.anchor) or ".." in windows_path.parts
     if leads_out or len(path) > MAX_PATH_LENGTH or not path.isprintable():
-        raise EncoderError(f"{where}: {format_repr(path)} is no folder inside the checkpoint")
+        raise EncoderError(f"{source}: {format_repr(path)} is no folder inside the checkpoint")
     return path
 
 
-def _read_config(folder: Path) -> _Config:
+def _read_library_config(folder: Path) -> _LibraryConfig:
     """Read the configuration of sentence-transformers in a folder; its defaults if there is none.
 
     Raises:
         EncoderError: The file is broken.
     """
-    path = folder / LIBRARY_CONFIG
-    return decode_file(path, _Config, problem="cannot be used") if path.is_file() else _Config()
+    path = folder / LIBRARY_CONFIG_FILE
+    return (
+        decode_json_file(path, _LibraryConfig, problem="cannot be used")
+        if path.is_file()
+        else _LibraryConfig()
+    )
 
 
 def similarity_notes(folder: Path) -> list[str]:
-    """Return a note for results if a checkpoint's files name another similarity than cosine.
+    """Return a list of one note for results if a checkpoint is made for a similarity but cosine.
 
-    STS is scored by cosine here.
+    Sentences are compared by cosine here, whatever the checkpoint's files say. The list is empty
+    if they name cosine or nothing.
     """
-    similarity = _read_config(folder).similarity_fn_name or "cosine"
+    similarity = _read_library_config(folder).similarity_fn_name or "cosine"
     if similarity == "cosine":
         return []
     return [f"its files compare embeddings by {similarity}; here all are compared by cosine"]
 
 
-def find_prompt(folder: Path, prompt_name: str | None, text: str = "") -> str:
-    """Return the text to put before sentences: the user's, or else that of a checkpoint's prompt.
+def find_prompt_text(folder: Path, prompt_name: str | None, text: str = "") -> str:
+    """Return the text to put before each sentence, the prompt; empty if there is none.
 
-    It is empty if there is neither.
+    It is the user's own text; or else the prompt of the checkpoint's files that the user names; or
+    else their default one.
 
     Args:
         folder: The checkpoint.
-        prompt_name: The name of the prompt; None for the default one, empty for no prompt.
-        text: A text of the user, which takes the place of the checkpoint's prompts.
+        prompt_name: The name of a prompt in the files; None for the default one, empty for none.
+        text: The user's own text; empty if there is none.
 
     Raises:
         UnknownName: The checkpoint has no prompt of this name.
@@ -263,7 +290,7 @@ def find_prompt(folder: Path, prompt_name: str | None, text: str = "") -> str:
         raise CardError("give 'prompt' or 'prompt_name', not both")
     if text or prompt_name == "":
         return text
-    config = _read_config(folder)
+    config = _read_library_config(folder)
     prompts = config.prompts or {}
     name = prompt_name or config.default_prompt_name
     if not name:
@@ -274,64 +301,61 @@ def find_prompt(folder: Path, prompt_name: str | None, text: str = "") -> str:
     return prompts[name] or ""
 
 
-def library_digests(folder: Path) -> dict[str, str]:
-    """Return the sha256 of each file that the library may read, by its path in the checkpoint.
+def library_file_hashes(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 hash of each file that sentence-transformers may read, by its path.
 
-    These are the files beside ``modules.json``, and those in the folders of the modules.
+    These are the files beside ``modules.json``, those in the folders of the modules (the encoder's
+    steps), and the parts of weights that an index lists. Paths are relative to the folder.
     """
     paths = {path for path in folder.glob("[!.]*") if path.is_file()}
     for module in read_modules(folder):
         module_folder = folder / module.path
         if module_folder != folder:
-            paths.update(_iter_files(module_folder))
+            paths.update(iter_files_below(module_folder))
     # Large weights are in several files, which an index names.
     for path in [path for path in paths if path.name.endswith(".index.json")]:
+        # By the name of each weight, the file that has it.
         weight_map = read_json(path).get("weight_map")
-        shards = check_shards(path, weight_map=weight_map if isinstance(weight_map, dict) else {})
-        paths.update(path.parent / name for name in shards)
+        weight_map = weight_map if isinstance(weight_map, dict) else {}
+        paths.update(path.parent / name for name in checked_shard_names(path, weight_map))
     paths_by_name = {
         path.relative_to(folder).as_posix(): path
         for path in paths
         if path.is_file() and _is_read_by_library(path)
     }
-    return {name: cached_digest(path) for name, path in sorted(paths_by_name.items())}
+    return {name: cached_file_sha256(path) for name, path in sorted(paths_by_name.items())}
 
 
 def _is_read_by_library(path: Path) -> bool:
-    """Return whether sentence-transformers may read a file, so that it can change embeddings."""
-    # If weights are there in both formats, only the safetensors are read.
+    """Return whether sentence-transformers may read a file, so that it can change embeddings.
+
+    Args:
+        path: Any file in a checkpoint's folder, or in the folder of one of its modules.
+    """
+    # If a folder has weights in both formats, only the safetensors are read.
     is_torch_file = path.match("pytorch_model*.bin")
     if is_torch_file and not any(path.parent.glob("model*.safetensors")):
         return True
     return path.suffix == ".safetensors" or may_be_read(path)
 
 
-def _iter_files(folder: Path) -> Iterator[Path]:
-    """Yield all files below a folder, links followed, each folder once.
-
-    A link may lead back to a folder above it, which would never end.
-    """
-    visited = {os.path.realpath(folder)}
-    for parent, folder_names, file_names in os.walk(folder, followlinks=True):
-        real_paths = {name: os.path.realpath(Path(parent, name)) for name in sorted(folder_names)}
-        # os.walk goes on into the folders that are left in this list.
-        folder_names[:] = [name for name, real in real_paths.items() if real not in visited]
-        visited.update(real_paths.values())
-        yield from (Path(parent, name) for name in file_names)
-
-
 def plain_transformer_params(folder: Path) -> dict[str, Any] | None:
-    """Return the parameters by which ``TransformerEncoder`` embeds as the library does.
+    """Return the parameters by which our ``TransformerEncoder`` runs a checkpoint.
+
+    With these parameters it embeds as sentence-transformers does, but faster. That is possible for
+    a checkpoint whose modules are a transformer, a pooling and perhaps a normalisation.
 
     Returns:
-        None if the checkpoint has more than a transformer, a known pooling and a normalisation, or
-        sets an option that we do not have.
+        Values by the names of the parameters, for example of ``pooling`` and ``max_length``;
+        without those that have our default value. None if the checkpoint has other modules, or
+        sets an option that our encoder does not have.
 
     Raises:
         EncoderError: A file is broken.
     """
     if not (folder / "modules.json").is_file():
         return None
+    # In their order; a class that is not the library's has an empty name here.
     modules = _read_steps(folder)
     class_names = [
         module.class_name if module.kind.startswith("sentence_transformers.") else ""
@@ -342,13 +366,14 @@ def plain_transformer_params(folder: Path) -> dict[str, Any] | None:
     transformer_folder = folder / modules[0].path
     if (transformer_folder / "adapter_config.json").is_file():
         return None
-    config = _read_config(folder)
-    prompt = find_prompt(folder, prompt_name=None)
+    config = _read_library_config(folder)
+    prompt = find_prompt_text(folder, prompt_name=None)
     pooling_config = read_optional_json(folder / modules[1].path / "config.json")
-    pooling = _plain_pooling(pooling_config, has_prompt=bool(prompt))
+    pooling = _find_pooling_name(pooling_config, has_prompt=bool(prompt))
     last_config = read_optional_json(folder / modules[-1].path / "config.json")
     output_name = last_config.get("module_output_name", "sentence_embedding")
-    max_length = _plain_length(transformer_folder)
+    # 0 if the files set none; None if our encoder cannot run the transformer.
+    max_length = _find_max_length(transformer_folder)
     is_another_model = config.model_type != "SentenceTransformer"
     if is_another_model or config.truncate_dim or output_name != "sentence_embedding":
         return None
@@ -357,24 +382,28 @@ def plain_transformer_params(folder: Path) -> dict[str, Any] | None:
     tokenizer_config = read_optional_json(transformer_folder / "tokenizer_config.json")
     params = {
         "pooling": pooling,
+        # The third module, if there is one, normalises.
         "normalise": len(modules) == 3,
-        "max_length": max_length or None,  # 0 if the files set none
+        "max_length": max_length or None,
         "prompt": prompt,
         "padding_side": "left" if tokenizer_config.get("padding_side") == "left" else None,
         "subfolder": modules[0].path,
     }
-    # Without the parameters that the files leave at our defaults.
+    # None and the empty text are the defaults of these parameters.
     return {key: value for key, value in params.items() if value not in (None, "")}
 
 
-def _plain_pooling(config: Mapping[str, Any], *, has_prompt: bool) -> str | None:
-    """Return the name of our pooling that does what a pooling module does; None if there is none.
+def _find_pooling_name(config: Mapping[str, Any], *, has_prompt: bool) -> str | None:
+    """Return the name of our pooling that does what a pooling module of the library does.
 
     Args:
-        config: The module's ``config.json``, in the library's new form (``pooling_mode``) or its
-            old one (a truth value for each kind).
-        has_prompt: Whether a prompt is put before sentences, which the module may leave out of
-            the pooling; ours never do.
+        config: The module's ``config.json``. Newer versions of sentence-transformers write the
+            name under ``pooling_mode``, older ones a truth value under one key for each pooling.
+        has_prompt: Whether a prompt is put before sentences. The module may leave the tokens of
+            the prompt out of the pooling, and our poolings never do.
+
+    Returns:
+        None if no pooling of ours does the same.
     """
     # A key that is not known may change the result.
     known_keys = {
@@ -400,18 +429,19 @@ def _plain_pooling(config: Mapping[str, Any], *, has_prompt: bool) -> str | None
     return _POOLINGS_BY_MODE.get(str(modes[0]))
 
 
-def _plain_length(folder: Path) -> int | None:
-    """Return the maximum number of tokens that a transformer's files set.
+def _find_max_length(folder: Path) -> int | None:
+    """Return the number of tokens after which a transformer's files let texts be cut.
 
     Args:
         folder: The folder of the transformer within a checkpoint of sentence-transformers.
 
     Returns:
-        0 if they set none, None if our engine cannot run the transformer.
+        0 if the files set no number, or one beyond the model's positions. None if our encoder
+        cannot run the transformer: the files set options that it does not have.
     """
     own_paths = [folder / name for name in SENTENCE_BERT_CONFIGS if (folder / name).is_file()]
     own_config = read_json(own_paths[0]) if own_paths else {}
-    # Taken out, so that the options that are left are those which our engine does not have.
+    # Removed from the options, so that all that remain are options which our encoder lacks.
     length = own_config.pop("max_seq_length", None) or 0
     config = read_optional_json(folder / "config.json")
     positions = config.get("max_position_embeddings", length)
@@ -428,9 +458,13 @@ def _plain_length(folder: Path) -> int | None:
 
 
 def _is_plain_architecture(config: Mapping[str, Any]) -> bool:
-    """Return whether a transformer's ``config.json`` is of a text model that is loaded as a whole.
+    """Return whether a transformer is a plain text model, which our encoder and the library load.
 
-    Of a model with a decoder, such as T5, the library loads the encoder alone; our engine, both.
+    It is not if it has a decoder, like T5: sentence-transformers loads the encoder alone, and our
+    encoder might load both. Nor is it a model of texts and images.
+
+    Args:
+        config: The content of its ``config.json``.
     """
     model_type = str(config.get("model_type", ""))
     architectures = config.get("architectures") or []
@@ -444,16 +478,20 @@ def _is_plain_architecture(config: Mapping[str, Any]) -> bool:
 
 def is_cross_encoder(folder: Path) -> bool:
     """Return whether a checkpoint's files are those of a cross-encoder."""
-    if _read_config(folder).model_type == "CrossEncoder":
+    if _read_library_config(folder).model_type == "CrossEncoder":
         return True
     has_other_modules = (folder / "modules.json").is_file()
     return not has_other_modules and is_pair_classifier(read_optional_json(folder / "config.json"))
 
 
 def is_pair_classifier(config: Mapping[str, Any]) -> bool:
-    """Return whether a model's configuration is of a classifier of sequences with one label."""
-    # Without labels transformers makes two.
-    n_labels = config.get("num_labels", len(config.get("id2label") or "??"))
+    """Return whether a model's configuration is that of a classifier of sequences with one label.
+
+    Such a model gives a pair of sentences one score: it is a cross-encoder.
+    """
+    # Without a table of labels transformers makes two labels.
+    label_table = config.get("id2label") or {0: "", 1: ""}
+    n_labels = config.get("num_labels", len(label_table))
     architectures = config.get("architectures") or [""]
     return n_labels == 1 and str(architectures[0]).endswith("ForSequenceClassification")
 
@@ -487,13 +525,20 @@ class Description(NamedTuple):
     """The documentation of the checkpoint's family, in a card."""
 
     def assumptions(self, params: Mapping[str, Any]) -> list[str]:
-        """Return at most one note, on settings that neither the files nor the user have chosen.
+        """Return a note on settings that neither the checkpoint's files nor the user has chosen.
 
-        Without modules these are pooling, normalisation and prompt, which are then assumed. With
-        modules it may be a prompt for STS, or of the documentation, that is not used.
+        The cases, in this order:
+
+        * The files have a prompt for STS that is not their default, and the user chooses none.
+        * The files are those of sentence-transformers (``self.has_modules``), and only the
+          documentation of the checkpoint's family (``self.family``) names a prompt.
+        * There are no such files, so pooling, normalisation and prompt are assumed.
 
         Args:
-            params: The parameters of the user.
+            params: The parameters of the user, by name.
+
+        Returns:
+            A list of one note for results, or an empty list.
         """
         family = self.family
         prompt_params = {"prompt", "prompt_name", "prompt_template"} & params.keys()
@@ -519,6 +564,7 @@ class Description(NamedTuple):
         is_chosen_by_user = "pooling" in params and "prompt" in params
         if is_chosen_by_user or "prompt_template" in params:
             return []
+        # Words for values that would read badly in the note.
         words = {"": "none", True: "yes", False: "no"}
         values = ", ".join(
             f"{key} {words.get(value, value)}" for key, value in assumed_values.items()
@@ -532,7 +578,11 @@ class Description(NamedTuple):
 
 
 def describe(folder: Path, catalogue: Catalogue, model: str = "") -> Description:
-    """Return how a checkpoint is run, by its files or else by the documentation of its family.
+    """Return how a checkpoint is run: the kind of encoder, and its parameters.
+
+    They are read from the first of these that exists: ``stsbench.json``, which our training writes;
+    the files of a library, such as sentence-transformers; the documentation of the family of
+    models that the checkpoint belongs to, which is in a card.
 
     Args:
         folder: The files of the checkpoint.
@@ -543,7 +593,6 @@ def describe(folder: Path, catalogue: Catalogue, model: str = "") -> Description
         EncoderError: A file is broken, or has a value that no checkpoint may set.
         UnknownName: ``stsbench.json`` names a kind that no folder holds.
     """
-    # Our own record comes first, then the libraries' files, and last what is known of the family.
     path = folder / SAVED_FILE
     if path.is_file():
         saved = _read_saved(path)
@@ -553,8 +602,8 @@ def describe(folder: Path, catalogue: Catalogue, model: str = "") -> Description
     if is_cross_encoder(folder):
         return Description("cross_encoder", params={})
     family = find_family(model, catalogue)
-    # None if the modules do more than a transformer, a pooling and a normalisation: then the
-    # library runs them.
+    # The parameters by which our own encoder can run the files of sentence-transformers. None if
+    # it cannot: then that library runs them.
     params = plain_transformer_params(folder)
     has_modules = (folder / "modules.json").is_file()
     if not has_modules:
@@ -571,8 +620,13 @@ def describe(folder: Path, catalogue: Catalogue, model: str = "") -> Description
 
 
 def _read_saved(path: Path) -> SavedEncoder:
-    """Read and check ``stsbench.json``; raises as :func:`describe`."""
-    saved = decode_file(path, SavedEncoder, problem="cannot be read")
+    """Read ``stsbench.json``, which names a kind of encoder and its parameters, and check it.
+
+    Raises:
+        EncoderError: The file is broken, or sets a parameter that only a user may set.
+        UnknownName: It names a kind of encoder that is not saved in folders.
+    """
+    saved = decode_json_file(path, SavedEncoder, problem="cannot be read")
     if saved.kind not in SAVED_KINDS:
         hint = f"{path}: it is one of {', '.join(SAVED_KINDS)}"
         raise UnknownName("kind of saved encoder", saved.kind, SAVED_KINDS, hint=hint)
@@ -585,9 +639,12 @@ def _read_saved(path: Path) -> SavedEncoder:
 
 
 def _find_sts_prompt(folder: Path) -> str:
-    """Return the name of a prompt for STS that is not the default; empty if there is none."""
-    prompts = _read_config(folder).prompts or {}
+    """Return the name of the prompt for STS in a checkpoint's files, if it is not their default.
+
+    It is empty if there is no such prompt, or if it has the same text as the default one.
+    """
+    prompts = _read_library_config(folder).prompts or {}
     for name, text in prompts.items():
         if text and name.casefold() in _STS_PROMPTS:
-            return "" if find_prompt(folder, prompt_name=None) == text else name
+            return "" if find_prompt_text(folder, prompt_name=None) == text else name
     return ""

@@ -52,7 +52,9 @@ class RuntimeFile:
     """Whether it scales activations by their range in a batch, whose sentences then interact."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        """Read the paths and the types of its weights.
+        """Read which files hold the weights of a runtime's file, and of how many bits they are.
+
+        The file is in ONNX's format, or in OpenVINO's (``.xml``).
 
         Args:
             folder: The checkpoint's folder.
@@ -66,8 +68,10 @@ class RuntimeFile:
         self.path = folder / name
         if self.path.suffix == ".xml":
             weights_names = {self.path.with_suffix(".bin").name}
+            # The fewest bits of its quantised weights; None if none is quantised.
             self.bits = min(map(int, _QUANTISED.findall(self.path.read_bytes())), default=None)
         else:
+            # This sets `bits` too.
             weights_names = self._read_onnx()
         for weights_name in sorted(weights_names):
             # A path that is split by Windows' rules is split by any: both slashes, drives, roots.
@@ -85,7 +89,11 @@ class RuntimeFile:
         self.weights = [self.path.parent / name for name in sorted(weights_names)]
 
     def _read_onnx(self) -> set[str]:
-        """Set ``bits`` and ``depends_on_batch``, and return the names of the files with weights.
+        """Read an ONNX file: return the names of the files beside it that hold its weights.
+
+        Also set two attributes: ``bits``, the fewest bits of its quantised weights, None if none is
+        quantised; and ``depends_on_batch``, whether numbers of one sentence depend on the others in
+        a batch, because it quantises by the range of the numbers in the batch.
 
         Raises:
             EncoderError: The file cannot be read.
@@ -101,6 +109,7 @@ class RuntimeFile:
             tensor_class.INT4: 4,
             tensor_class.UINT4: 4,
         }
+        # ONNX files are of messages of protobuf inside each other: graphs, nodes, tensors.
         messages = list(_iter_messages(model))
         tensors = [message for message in messages if isinstance(message, tensor_class)]
         types = [tensor.data_type for tensor in tensors]
@@ -110,6 +119,7 @@ class RuntimeFile:
         )
         nodes = [message for message in messages if isinstance(message, onnx.NodeProto)]
         self.depends_on_batch = any(node.op_type == "DynamicQuantizeLinear" for node in nodes)
+        # A tensor outside the file names its own file in the field "location".
         names = set()
         for tensor in tensors:
             if tensor.data_location == tensor_class.EXTERNAL:
@@ -117,7 +127,7 @@ class RuntimeFile:
                 names.add(fields.get("location", ""))
         return names
 
-    def digests(self) -> dict[str, str]:
+    def file_hashes(self) -> dict[str, str]:
         """Return the sha256 of all its files, by their paths in the folder."""
         return {
             path.relative_to(self.folder).as_posix(): file_sha256(path)
@@ -126,38 +136,40 @@ class RuntimeFile:
 
     @property
     def origin_note(self) -> str:
-        """How the file was made, from the line beside it; empty if there is none.
+        """How the file was made, as a note in a text file beside it says; empty without a note.
 
         Raises:
-            DataError: The line is too long.
+            DataError: The note is longer than ``_MAX_NOTE_BYTES``.
         """
         path = origin_note_path(self.path)
         if not path.is_file():
             return ""
         content = read_bounded(path, _MAX_NOTE_BYTES).decode("utf-8", "replace")
+        # Without line ends and without control characters, which could change a terminal.
         return escape_controls(as_one_line(content))
 
 
 def find_runtime_file(
     folder: Path, name: str, *, default_file: str, suffixes: Sequence[str]
 ) -> RuntimeFile | None:
-    """Return a runtime's file in a checkpoint's folder.
+    """Return the file in a checkpoint's folder that a runtime, such as ONNX Runtime, runs.
 
     Args:
         folder: The checkpoint's folder.
-        name: The path of the file in the folder; empty for the usual one.
+        name: The path of the file in the folder, as the user names it; empty for the usual one.
         default_file: The path of the usual file.
-        suffixes: The suffixes of the runtime's files.
+        suffixes: The suffixes of the runtime's files, for example ``.onnx``.
 
     Returns:
         None if no file is named and there is no usual one.
 
     Raises:
         UnknownName: There is no file of this name.
-        EncoderError: As :class:`RuntimeFile`.
+        EncoderError: The file is broken, or its weights are not in its folder.
     """
     if not name:
-        return RuntimeFile(folder, default_file) if (folder / default_file).is_file() else None
+        has_usual_file = (folder / default_file).is_file()
+        return RuntimeFile(folder, default_file) if has_usual_file else None
     paths: list[Path] = []
     for suffix in suffixes:
         paths += [*folder.glob(f"*{suffix}"), *folder.glob(f"*/*{suffix}")]
@@ -170,9 +182,10 @@ def find_runtime_file(
 
 
 def _iter_messages(message: Any) -> Iterator[Any]:  # noqa: ANN401 - protobuf's
-    """Yield all messages of protobuf within one, at any depth.
+    """Yield all messages of protobuf within a message, at any depth.
 
-    An ONNX model has tensors and nodes in graphs inside nodes, in functions and in sparse tensors.
+    Protobuf is the format of ONNX files: a model is a message, its graph a message inside it, and
+    so on. Tensors may be in graphs inside nodes, in functions and in sparse tensors.
     """
     for field, value in message.ListFields():
         if field.message_type is not None:
@@ -188,7 +201,7 @@ CODE_VERSION = 1
 
 Stored embeddings are then not reused.
 """
-LAST, HEAD = "last_hidden_state", "pooler_output"
+LAST_STATES, HEAD_OUTPUT = "last_hidden_state", "pooler_output"
 """The names of the last hidden states, and of the output of the model's own head."""
 
 
@@ -216,7 +229,7 @@ class Network:
 
     @cached_property
     def config(self) -> Any:  # noqa: ANN401 - transformers is untyped
-        """Its configuration, without the model.
+        """The transformer's configuration, of transformers, read without loading the model.
 
         Raises:
             EncoderError: It cannot be read, or lacks the number of layers or words.
@@ -224,33 +237,37 @@ class Network:
         import transformers
 
         with translate_errors(f"{self.folder}: config.json cannot be read", EncoderError):
-            local_only = {"local_files_only": True, "trust_remote_code": False}
-            config = transformers.AutoConfig.from_pretrained(str(self.folder), **local_only)
-            # Looked up here because not every architecture has these.
+            # Neither download anything nor run code of the folder.
+            safe_options = {"local_files_only": True, "trust_remote_code": False}
+            config = transformers.AutoConfig.from_pretrained(str(self.folder), **safe_options)
+            # Not every architecture has these two: if one is missing, it is an error here.
             _ = config.num_hidden_layers, config.vocab_size
             return config
 
     @cached_property
     def outputs(self) -> Mapping[str, int]:
-        """The needed outputs by name, each with the index of its layer, the last layer's first.
+        """The outputs that the network must have: the index of the layer by the output's name.
 
-        The head has the index of the last layer, too.
+        The last layer's states, index -1, are always first. They are followed by those of the
+        layers that are pooled, or by the output of the model's own head, also with index -1.
         """
         depth = self.config.num_hidden_layers
         if self.through_head:
-            return {output_name(-1, depth): -1, HEAD: -1}
+            return {output_name(-1, depth): -1, HEAD_OUTPUT: -1}
         return {output_name(layer, depth): layer for layer in (-1, *self.layer_indices(depth))}
 
     def call(self, model: Any, **inputs: Any) -> list[Any]:  # noqa: ANN401 - transformers is untyped
-        """Run a model and return the outputs that are needed, in the order of ``outputs``.
-
-        These are the hidden states (b, t, h) of layers, and the output (b, h) of the head.
+        """Run a model and return the outputs that are named in ``self.outputs``, in that order.
 
         Args:
             model: The model of transformers that this network describes, or one like it.
             inputs: Its inputs by name, (b, t) each.
+
+        Returns:
+            For a layer its hidden states (b, t, h), for the model's own head its output (b, h).
         """
-        inner_layers = self.outputs.keys() - {LAST, HEAD}
+        # The names of outputs that are neither the last layer's nor the head's.
+        inner_layers = self.outputs.keys() - {LAST_STATES, HEAD_OUTPUT}
         result = model(**inputs, output_hidden_states=bool(inner_layers))
         return [
             result.hidden_states[layer] if name in inner_layers else getattr(result, name)
@@ -261,4 +278,4 @@ class Network:
 def output_name(layer: int, depth: int) -> str:
     """Return the name in files for the hidden states of a layer of ``depth`` layers."""
     index = layer % (depth + 1)
-    return LAST if index == depth else f"hidden_states.{index}"
+    return LAST_STATES if index == depth else f"hidden_states.{index}"

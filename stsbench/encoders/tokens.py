@@ -52,15 +52,18 @@ class TokenIds:
     def pad(
         self, rows: npt.NDArray[np.int64], *, pad_token: int, pad_left: bool = False
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the ids of some sentences and their attention mask, both int64 (b, t).
-
-        t is the length of the longest of them, and the mask 1 at tokens and 0 at padding.
+        """Return the token ids of some sentences as a matrix, and its attention mask.
 
         Args:
             rows: The indices of the sentences, (b,).
-            pad_token: The id of the padding token.
-            pad_left: Put the padding on the left.
+            pad_token: The id of the padding token, which fills up the shorter sentences.
+            pad_left: Put the padding on the left, not on the right.
+
+        Returns:
+            The ids and the mask, both int64 (b, t), with t the length of the longest of these
+            sentences. The mask is 1 at tokens and 0 at padding.
         """
+        # The number of tokens of each sentence, as a column, (b, 1).
         lengths = self.lengths[rows][:, None]
         width = int(lengths.max())
         columns = np.arange(width)
@@ -69,14 +72,16 @@ class TokenIds:
         # The number of each token in its sentence, from 0, (b, t); out of range at padding.
         positions = columns - first_columns
         is_token = (positions >= 0) & (positions < lengths)
-        # The index of each token among the ids of all sentences; 0, any valid one, at padding.
+        # The index of each token in `self.ids`, which holds the ids of all sentences one after
+        # the other; `self.offsets` has the index of each sentence's first token. At padding it
+        # is 0, as any valid index would do.
         sources = np.where(is_token, self.offsets[rows][:, None] + positions, 0)
         ids = np.where(is_token, self.ids[sources], pad_token)
         return ids.astype(np.int64), is_token.astype(np.int64)
 
 
 def plan_batches(lengths: npt.NDArray[np.int64], *, budget: int) -> Iterator[npt.NDArray[np.int64]]:
-    """Cut sentences into batches with hardly any padding, the longest first.
+    """Yield batches of sentences with hardly any padding, the longest sentences first.
 
     The same lengths in the same order give the same batches, whatever the store holds.
 
@@ -90,6 +95,7 @@ def plan_batches(lengths: npt.NDArray[np.int64], *, budget: int) -> Iterator[npt
     order = np.argsort(-lengths, kind="stable")
     start = 0
     while start < len(order):
+        # The longest sentence of a batch is its first; the others are padded to its length.
         width = max(int(lengths[order[start]]), 1)
         stop = start + max(budget // width, 1)
         batch = order[start:stop]

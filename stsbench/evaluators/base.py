@@ -16,7 +16,7 @@ from msgspec import Meta
 from stsbench.core.errors import DataError, ProtocolError
 from stsbench.data.splits import Split
 from stsbench.encoders.base import Embed, EmbeddingRows, iter_blocks
-from stsbench.encoders.pairs import pair_scores, pairs_of
+from stsbench.encoders.pairs import join_pairs_of_items, pair_scores
 from stsbench.numbers.dependence import DOMINANT_COMPONENT_NOTE, read_dependence
 from stsbench.numbers.intervals import correlation_interval
 from stsbench.numbers.similarity import SIMILARITIES, Similarities, are_bits
@@ -97,10 +97,10 @@ def require_splits(
     """Return the splits train, validation and test, in this order.
 
     Args:
-        splits: The splits of a task.
-        split_type: The class that each split must have.
+        splits: The splits of a task by name.
+        split_type: The class that each split must have, such as ``PairSplit``.
         evaluator: The evaluator's name, for messages.
-        scored_items: The items that it scores, for messages.
+        scored_items: The items that the evaluator scores, in words, for messages.
 
     Raises:
         DataError: The splits are others than these three, or one is of another class.
@@ -126,18 +126,21 @@ class EmbeddingChecks(NamedTuple):
 
 
 def inspect_embeddings(rows: EmbeddingRows) -> EmbeddingChecks:
-    """Count zero vectors among embeddings (n, d), and compare all with the first one.
+    """Count zero vectors among embeddings (n, d), and compare all embeddings with the first one.
 
     The embeddings are read block by block, because they may be larger than the memory.
+
+    Returns:
+        The number of zero vectors, and whether all embeddings are the same.
     """
     zero_vectors = 0
     is_constant = True
     first_row = None
     for block in iter_blocks(rows):
-        # The first row of all blocks, not of this one.
+        # It is set at the first block, and stays for all others.
         first_row = block[:1] if first_row is None else first_row
-        # A row without any value other than 0.
-        zero_vectors += int((~block.any(axis=1)).sum())
+        has_nonzero_value = block.any(axis=1)
+        zero_vectors += int((~has_nonzero_value).sum())
         is_constant = is_constant and bool((block == first_row).all())
     return EmbeddingChecks(zero_vectors, is_constant)
 
@@ -145,17 +148,25 @@ def inspect_embeddings(rows: EmbeddingRows) -> EmbeddingChecks:
 def compare_sides(
     embeddings: EmbeddingRows, n: int, names: Sequence[str], *, side: int = 1
 ) -> list[Similarities]:
-    """Return similarities of each item's first sentence with one of its others, in one pass.
+    """Return similarities of each item's first sentence with one of its other sentences.
+
+    An item is two or more sentences, such as a pair. The embeddings are read block by block, once
+    for all similarities, because they may be larger than the memory.
 
     Args:
         embeddings: The embeddings of the first sentences of all items, then those of the second
             ones, and so on: row 0 and row n are of one item.
         n: The number of items.
-        names: The similarities, of ``SIMILARITIES``.
-        side: The position of the other sentence among those of an item.
+        names: The names of the similarities to compute, such as ``cosine``: keys of
+            ``SIMILARITIES``, a table of functions.
+        side: The position of the other sentence in its item: 1 for the second sentence.
+
+    Returns:
+        For each name the similarity of each item, (n,), and whether one of the two embeddings is a
+        zero vector, (n,).
 
     Raises:
-        ProtocolError: A similarity needs bits, and the embeddings are none.
+        ProtocolError: ``hamming`` is requested, and the embeddings are not bits.
     """
     if "hamming" in names and not are_bits(np.asarray(embeddings)):
         raise ProtocolError(
@@ -167,31 +178,41 @@ def compare_sides(
         iter_blocks(embeddings, side * n, (side + 1) * n),
         strict=True,
     )
-    # An empty block first, for a split without items.
-    parts_by_name = {name: [Similarities(np.empty(0), np.empty(0, dtype=bool))] for name in names}
-    for first, second in blocks:
-        a, b = first.astype(np.float32, copy=False), second.astype(np.float32, copy=False)
-        for name, parts in parts_by_name.items():
-            parts.append(SIMILARITIES[name](a, b))
+    # The list of blocks begins with an empty one, so that it can be joined if there are no items.
+    empty = Similarities(np.empty(0), np.empty(0, dtype=bool))
+    blocks_by_name = {name: [empty] for name in names}
+    for first_rows, other_rows in blocks:
+        first_rows = first_rows.astype(np.float32, copy=False)
+        other_rows = other_rows.astype(np.float32, copy=False)
+        for name, similarity_blocks in blocks_by_name.items():
+            similarity_blocks.append(SIMILARITIES[name](first_rows, other_rows))
+    # Each field of the blocks, the values and the marks of zero vectors, is joined over blocks.
     return [
-        Similarities(*map(np.concatenate, zip(*parts_by_name[name], strict=True))) for name in names
+        Similarities(*map(np.concatenate, zip(*blocks_by_name[name], strict=True)))
+        for name in names
     ]
 
 
 def read_pair_scores(split: Split, embed: Embed) -> list[Similarities]:
-    """Return a pair scorer's scores of each item's first sentence with each of its others.
+    """Return a pair scorer's scores of each item's first sentence with each of its other sentences.
+
+    A pair scorer, such as a cross-encoder, reads two sentences joined to one text and returns their
+    similarity; it has no embeddings of single sentences.
 
     Args:
         split: Items of two sentences or more.
-        embed: Returns the scores of joined pairs.
+        embed: The pair scorer: returns the scores of joined pairs in place of embeddings.
 
     Returns:
-        For each further column of sentences the scores as similarities, (n,).
+        For each sentence of an item but the first: the scores of the n items, none of which counts
+        as a zero vector.
     """
-    return [
-        Similarities(pair_scores(embed(texts)), np.zeros(len(texts), dtype=bool))
-        for texts in pairs_of(split.sides)
-    ]
+    similarities = []
+    for joined_pairs in join_pairs_of_items(split.sides):
+        scores = pair_scores(embed(joined_pairs))
+        has_zero_vector = np.zeros(len(joined_pairs), dtype=bool)
+        similarities.append(Similarities(scores, has_zero_vector))
+    return similarities
 
 
 def score_pairs(
@@ -204,25 +225,33 @@ def score_pairs(
     notes: Sequence[str] = (),
     **fields: Any,  # noqa: ANN401
 ) -> Scores:
-    """Return the scores of pairs, with the interval of a correlation with their gold scores.
+    """Return a Scores object for sentence pairs, with the 95% interval of their score.
+
+    The score is the correlation of values of the pairs with their gold scores, the similarities
+    that people gave them.
 
     Args:
-        items: The per-item columns, with ``gold``.
+        items: The per-item columns by name, each of length n, with ``gold`` and perhaps
+            ``subset``.
         x: The values whose correlation with ``gold`` is the score, (n,).
-        metric: The name of the correlation.
-        aggregation: How the subsets' correlations make the score.
-        score: The correlation.
-        notes: Facts that a reader of the score must know; one on the interval may be added.
+        metric: The name of the correlation, such as ``spearman``.
+        aggregation: How the subsets' correlations make the score: ``all`` is one correlation over
+            all pairs, ``mean`` and ``wmean`` are means over subsets.
+        score: The correlation, computed by the caller.
+        notes: Sentences that a reader of the score must know. One is added if a single group of
+            items that share sentences dominates the interval.
         fields: Further fields of :class:`Scores`.
     """
     gold = np.asarray(items["gold"], dtype=np.float64)
     n = len(x)
     subsets = list(map(str, items.get("subset", [""] * n)))
     subset_weights = weigh_subsets(subsets, aggregation)
+    # Which items share a sentence, so that they are not independent.
     dependence = read_dependence(items, n)
     interval = correlation_interval(
         score, metric, values=x, gold=gold, subset_weights=subset_weights, dependence=dependence
     )
+    # A component is a group of items that are connected by shared sentences.
     if dependence.has_dominant_component(item_weights(subset_weights, n)):
         notes = (*notes, DOMINANT_COMPONENT_NOTE)
     return Scores(

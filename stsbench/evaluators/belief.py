@@ -47,8 +47,8 @@ INTERVAL_ROUNDING = 1e-6
 """The largest difference of equal interval bounds: sums in another order differ by less."""
 SCORE_ROUNDING = 1e-4
 """The largest distance of a probe's rounded score from the share that its interval is of."""
-AGAIN_HINT = "; run the cell again"
-NO_COLUMNS_REASON = "its per-item columns are not here"
+RUN_AGAIN_HINT = "; run the cell again"
+NO_ITEM_FILE_REASON = "its per-item columns are not here"
 Standing = Literal["verified", "failed", "not verified"]
 
 
@@ -60,7 +60,7 @@ class VerifiedFile:
         path: The file.
         result: The Result in it; None if it is not a valid one.
         problems: What is wrong with it, one line each.
-        unknown: Why numbers could not be checked, one line each.
+        unverified_reasons: Why numbers could not be checked, one line each.
         other_interval: The method by which the interval was computed if it cannot be recomputed;
             otherwise empty.
         recomputed: All that its evaluator recomputed from its items; None if it did not. An
@@ -71,7 +71,7 @@ class VerifiedFile:
     path: Path
     result: Result | None = None
     problems: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
+    unverified_reasons: list[str] = field(default_factory=list)
     other_interval: str = ""
     recomputed: Scores | None = None
     data: bool = False
@@ -81,7 +81,7 @@ class VerifiedFile:
         """``verified`` if everything was recomputed, ``not verified`` if something could not be."""
         if self.problems:
             return "failed"
-        return "not verified" if self.unknown else "verified"
+        return "not verified" if self.unverified_reasons else "verified"
 
     def check_fields(self, result: Result) -> None:
         """Note fields of a Result that contradict each other: ranges, score and interval."""
@@ -97,23 +97,27 @@ class VerifiedFile:
             )
 
     def load_evaluator(self, result: Result, catalogue: Catalogue) -> Evaluator | None:
-        """Make the evaluator that recomputes a Result; None if there is none.
+        """Make the evaluator that can recompute a Result, one stored score, from its items.
 
-        A reason that is no fault of the Result is noted in ``unknown``, a protocol that its
-        evaluator refuses in ``problems``.
+        If there is none, a message is added to one of two lists of this object. Reasons that are
+        no fault of the Result go to ``self.unverified_reasons``. A protocol (the settings of
+        scoring) that the evaluator refuses goes to ``self.problems``.
 
         Args:
             result: The Result; it names its task and its protocol.
-            catalogue: Has the tasks' cards, which name their evaluators.
+            catalogue: Finds task cards, the files that describe a task and name its evaluator.
+
+        Returns:
+            The evaluator; None if a message was added.
         """
         if result.task not in catalogue.paths("tasks"):
-            self.unknown.append("no folder of cards holds the card of its task")
+            self.unverified_reasons.append("no folder of cards holds the card of its task")
             return None
         card = catalogue.task(result.task)
         try:
             EVALUATORS.load(card.evaluator)
         except StsbenchError as error:
-            self.unknown.append(f"its evaluator is not here: {as_one_line(error)}")
+            self.unverified_reasons.append(f"its evaluator is not here: {as_one_line(error)}")
             return None
         try:
             evaluator = make_task_evaluator(result.task, card, result.protocol)
@@ -121,7 +125,7 @@ class VerifiedFile:
             self.problems.append(f"field 'protocol': {as_one_line(error)}")
             return None
         if not hasattr(evaluator, "recompute"):
-            self.unknown.append("its evaluator cannot make scores again from items")
+            self.unverified_reasons.append("its evaluator cannot make scores again from items")
             return None
         return evaluator
 
@@ -132,21 +136,26 @@ class VerifiedFile:
         evaluator: Evaluator,
         labels: ItemColumns | None = None,
     ) -> None:
-        """Note each number of a Result that its evaluator does not recompute from the items.
+        """Recompute the scores of a Result from its items, and record what differs.
 
-        Numbers that depend on training items or on other splits are not compared.
+        Each difference is added to ``self.problems``, one line each. If the scores could be
+        recomputed, they are stored as ``self.recomputed``. Numbers that depend on training items
+        or on other splits are not compared.
 
         Args:
-            result: The Result.
-            items: Its per-item columns.
+            result: The Result, one stored score.
+            items: Its per-item columns, each of length n, by name.
             evaluator: Its evaluator, made with its protocol.
-            labels: The column ``label`` from the data, if they are available and have one.
+            labels: The column ``label``, read from the task's data; None or empty if the data are
+                not available or have no labels.
         """
         try:
-            # Anybody may have written the columns: any number may be in them.
+            # The file may hold any numbers: NumPy's warnings about them would not help the user.
             with np.errstate(all="ignore"):
-                recomputed = evaluator.recompute(_with_labels(result, items, labels=labels or {}))
-            bounds = score_range(evaluator, recomputed, result.split)
+                recomputed = evaluator.recompute(
+                    _replace_labels(result, items, labels=labels or {})
+                )
+            bounds = allowed_score_range(evaluator, recomputed, result.split)
         except StsbenchError as error:
             self.problems.append(as_one_line(error))
         except KeyError as error:
@@ -157,7 +166,7 @@ class VerifiedFile:
             )
         else:
             self.recomputed = recomputed
-            with_interval = _with_earlier_interval(recomputed, result)
+            with_interval = _use_earlier_interval_method(recomputed, result)
             self.problems += _find_differences(result, with_interval, bounds)
             # An interval by a method that this version does not have is no fault.
             if with_interval.interval_method != result.interval_method:
@@ -165,7 +174,10 @@ class VerifiedFile:
 
     @property
     def has_earlier_interval(self) -> bool:
-        """Whether its interval was computed by another method than this version's."""
+        """Whether the Result's interval is by another method than this version of the package uses.
+
+        False also if there is no valid Result, or if its scores were not recomputed.
+        """
         return (
             self.result is not None
             and self.recomputed is not None
@@ -173,15 +185,20 @@ class VerifiedFile:
         )
 
 
-def _with_earlier_interval(recomputed: Scores, result: Result) -> Scores:
-    """Return the scores with an interval by the method of a Result, if an earlier version's.
+def _use_earlier_interval_method(recomputed: Scores, result: Result) -> Scores:
+    """Replace the 95% interval of recomputed scores by one of an earlier version's method.
+
+    A Result that an earlier version of this package wrote has an interval by that version's method.
+    It can be checked only against an interval by the same method. The earlier methods lack
+    only the chains of items that may err together (``has_chains=False``).
 
     Args:
-        recomputed: The scores that were recomputed from its items.
-        result: The Result.
+        recomputed: The scores that were recomputed from the Result's items.
+        result: The Result; its ``interval_method`` names the method of its interval.
 
     Returns:
-        The scores, unchanged if the Result's method is this version's, or unknown.
+        The scores with the other interval and the method's name. They are unchanged if the method
+        is none of ``EARLIER_INTERVAL_METHODS``, or if no column of the items makes the score.
     """
     items = recomputed.per_item
     is_earlier = result.interval_method in EARLIER_INTERVAL_METHODS
@@ -189,7 +206,9 @@ def _with_earlier_interval(recomputed: Scores, result: Result) -> Scores:
     if tested is None or recomputed.interval_method == result.interval_method:
         return recomputed
     values = np.asarray(items[tested.name], dtype=np.float64)
+    # Which items share a sentence: those are not independent.
     dependence = read_dependence(items, len(values))
+    # Without a metric the score is the mean of the values, such as an accuracy.
     if tested.metric is None:
         interval = share_interval(values, dependence, has_chains=False)
     else:
@@ -210,16 +229,20 @@ ScoreRange = tuple[float, float]
 """The least and the greatest score that items allow."""
 
 
-def score_range(evaluator: Evaluator, recomputed: Scores, split: str) -> ScoreRange:
-    """Return the least and the greatest score that the items allow, widened by rounding errors.
+def allowed_score_range(evaluator: Evaluator, recomputed: Scores, split: str) -> ScoreRange:
+    """Return the lowest and the highest score that per-item values allow.
 
-    Most evaluators compute exactly one score from the items; those whose scores are rounded or
-    averaged over folds have a method ``score_range``.
+    Most evaluators compute exactly one score from them. Evaluators whose scores are rounded, or
+    averaged over folds of cross-validation, have a method ``score_range`` that returns both bounds.
+    Both are widened by ``BOUND_TOLERANCE``, for rounding errors.
 
     Args:
         evaluator: The evaluator.
-        recomputed: What it has recomputed from the items.
+        recomputed: The scores that it has recomputed, with the per-item columns.
         split: The name of the split that the items are of.
+
+    Returns:
+        The lower and the upper bound.
     """
     low = high = recomputed.score
     if hasattr(evaluator, "score_range"):
@@ -234,26 +257,30 @@ def format_range(low: float, high: float) -> str:
     return f"{low:.6g} to {high:.6g}"
 
 
-def _with_labels(result: Result, items: ItemColumns, labels: ItemColumns) -> ItemColumns:
-    """Add the column ``label``: from the data or, with two classes, from the answers.
+def _replace_labels(result: Result, items: ItemColumns, labels: ItemColumns) -> ItemColumns:
+    """Replace the column ``label``, the right class of each item, by one that can be trusted.
 
-    With two classes the label of a wrong answer is the other class. A label in the file of the
-    items is not used, because anybody may have written it.
+    A label in the file of the items is not used, because anybody may have written it. The column
+    comes from the task's data. Without them it is inferred if there are two classes: the label of
+    a wrong answer is then the class that was not predicted.
 
     Args:
         result: The Result; its ``per_subset`` has an entry per class.
-        items: Its per-item columns.
-        labels: The column ``label`` from the data; empty if they are not available or have none.
+        items: Its per-item columns by name: ``prediction`` holds the number of the predicted class,
+            ``correct`` whether it is right.
+        labels: The column ``label`` from the data, by that name; empty if the data are not
+            available or have no labels.
 
     Returns:
-        The columns without a stored label, and with another one if it is known. Items that are not
-        answers of a classifier get none.
+        The columns by name. There is no ``label`` if it is neither read nor inferred, or if the
+        items are not answers of a classifier.
 
     Raises:
         DataError: A predicted class does not exist.
     """
     items = {name: column for name, column in items.items() if name != "label"}
-    if not {"prediction", "correct"} <= items.keys():
+    is_classification = {"prediction", "correct"} <= items.keys()
+    if not is_classification:
         return items
     prediction = np.asarray(items["prediction"], dtype=np.int64)
     n_classes = len(result.per_subset)
@@ -270,29 +297,32 @@ def _with_labels(result: Result, items: ItemColumns, labels: ItemColumns) -> Ite
 def _find_differences(result: Result, recomputed: Scores, bounds: ScoreRange) -> Iterator[str]:
     """Yield a message for each number of a Result that differs from the recomputed one.
 
+    Compared are, in this order: the score, the other scores, the scores of each subset (or class)
+    and the interval.
+
     Args:
-        result: The Result.
-        recomputed: What its evaluator has recomputed from its items.
-        bounds: The least and the greatest score that the items allow.
+        result: The Result, one stored score.
+        recomputed: The scores that its evaluator has recomputed from its items.
+        bounds: The lowest and the highest score that the items allow.
     """
     low, high = bounds
     if not low <= result.score <= high:
         yield f"field 'score': {result.score:.6g}, the items make {format_range(low, high)}"
-    # This one is the score itself, which may lie within bounds; it is checked above.
+    # ``result.scores`` also holds the score that was checked above, under its protocol's name.
     protocol_score = score_name(result.protocol)
     other_scores = {name: value for name, value in result.scores.items() if name != protocol_score}
     yield from _compare_values("field 'scores'", other_scores, recomputed.scores)
-    # A classifier's items have no gold scores; its subsets are classes.
+    # Only sentence pairs have gold scores, given by people. The subsets of other items are classes.
     has_classes = "gold" not in recomputed.per_item
-    subsets = recomputed.per_subset
+    recomputed_subsets = recomputed.per_subset
     if has_classes:
-        # Classes have names in a Result, and numbers if they are recomputed; both are in the same
-        # order, but classes at the end that no item has are not recomputed.
-        subsets = dict(zip(result.per_subset, subsets.values(), strict=False))
+        # Classes have names in a Result, and numbers if they are recomputed. Both are in the same
+        # order, but classes at the end that no item has are not recomputed: zip leaves them out.
+        recomputed_subsets = dict(zip(result.per_subset, recomputed_subsets.values(), strict=False))
     for name, values in result.per_subset.items():
-        if name in subsets:
+        if name in recomputed_subsets:
             location = f"field 'per_subset': '{shorten(name)}'"
-            yield from _compare_values(location, values, subsets[name])
+            yield from _compare_values(location, values, recomputed_subsets[name])
         elif not has_classes:
             yield f"field 'per_subset': the items have no subset '{shorten(name)}'"
     # Intervals by different methods may differ.
@@ -305,14 +335,15 @@ def _compare_intervals(
 ) -> Iterator[str]:
     """Yield a message if a Result's interval is not the recomputed one.
 
+    Bounds may differ by ``INTERVAL_ROUNDING``. A bound that is NaN equals no other.
+
     Args:
-        interval: Its low and high bound.
-        recomputed: The same, computed from the items.
+        interval: The lower and the upper bound in the Result.
+        recomputed: Both bounds as they are computed from its items.
     """
-    # A bound that is not a number is close to none.
     is_close = [
-        abs(bound - due) <= INTERVAL_ROUNDING
-        for bound, due in zip(interval, recomputed, strict=True)
+        abs(bound - recomputed_bound) <= INTERVAL_ROUNDING
+        for bound, recomputed_bound in zip(interval, recomputed, strict=True)
     ]
     if not all(is_close):
         interval_text, recomputed_text = (
@@ -324,22 +355,25 @@ def _compare_intervals(
 def _compare_values(
     location: str, values: Mapping[str, float], recomputed: Mapping[str, float]
 ) -> Iterator[str]:
-    """Yield a message for each value that differs from the recomputed one of its name.
+    """Yield a message for each stored value that differs from the recomputed one of its name.
 
-    A name that is not recomputed is wrong only if it is a correlation, such as ``spearman.all`` or
-    ``euclidean_spearman.all``: other values may depend on more than the items.
+    A stored value without a recomputed one is wrong only if it is a correlation, such as
+    ``spearman.all`` or ``euclidean_spearman.all``: other values may depend on more than the items.
+    A value that is NaN equals no other.
 
     Args:
         location: Where the values are in the Result, for messages.
-        values: Its values by name.
-        recomputed: The same, computed from the items.
+        values: The stored values by name.
+        recomputed: The values by name as they are computed from the items.
     """
     for name, value in values.items():
         prefix = f"{location}: '{shorten(name)}' is {value:.6g}, the items make"
+        # The metric is what precedes the first dot: "spearman" in "spearman.all".
+        metric = name.partition(".")[0]
         if name in recomputed:
             if not abs(value - recomputed[name]) <= BOUND_TOLERANCE:
                 yield f"{prefix} {recomputed[name]:.6g}"
-        elif name.partition(".")[0] in {*CORRELATIONS, *FURTHER_CORRELATIONS}:
+        elif metric in {*CORRELATIONS, *FURTHER_CORRELATIONS}:
             yield f"{prefix} none"
 
 
@@ -360,11 +394,14 @@ class Believed(NamedTuple):
 
 
 def describe_unverified(unverified: Mapping[str, Sequence[Result]], total: int) -> str:
-    """Return a line on the unverified ones of ``total`` results; empty if there are none.
+    """Return a line that counts the results that could not be verified, with the reasons.
 
     Args:
-        unverified: The results by the reason.
-        total: The number of all results.
+        unverified: These results, by the reason why their numbers could not be recomputed.
+        total: The number of all results, verified or not.
+
+    Returns:
+        The line; the empty string if all are verified.
     """
     if not unverified:
         return ""
@@ -380,31 +417,38 @@ def believe(
     catalogue: Catalogue,
     progress: Callable[[int, int], object] | None = None,
 ) -> Believed:
-    """Compare Results with the items beside them, and divide them by the outcome.
+    """Divide Results into those that may be used and those whose stored numbers are wrong.
 
-    A Result that its items contradict, or whose file is broken, becomes a problem; any other is
-    believed. Those that could not be compared are also listed by the reason.
+    The scores of each Result are recomputed from its per-item values, stored in a file beside it.
+    A Result that these contradict, or whose file is broken, becomes a problem. Any other is
+    believed; if its numbers could not be recomputed, it is also listed by the reason. A new Result,
+    which has no file yet (its ``path`` is None), is believed.
 
     Args:
-        results: Results as they were read; a new one, which has no file, is believed.
-        catalogue: Names the evaluator of each task.
+        results: Results as they were read.
+        catalogue: Finds task cards, the files that name each task's evaluator.
         progress: Called after each Result that had to be recomputed, with the number of Results
             that are done and the number of all.
+
+    Returns:
+        The believed Results, the problems of all others, and the unverified ones by the reason.
     """
     results = list(results)
     unverified: dict[str, list[Result]] = {}
     believed = Believed(results=[], problems=[], unverified=unverified)
+    # The cards of the results' tasks; a task may have no card.
     cards = {
         task: catalogue.task(task)
         for task in {result.task for result in results} & catalogue.paths("tasks").keys()
     }
+    # The cache is a dict in the user's cache folder, which is written at the end of the block.
     with cached_values("believed.json", dict[str, list[str]]) as cache:
         for done, result in enumerate(results, 1):
-            # A new result has no file, and its path is not used: it has no problems.
+            # The path of a new result is a mere placeholder: such a result has no problems.
             file = VerifiedFile(path=result.path or Path(), result=result)
             if result.path is not None:
                 card = cards.get(result.task)
-                was_recomputed = _check_file(file, result, catalogue, card, cache)
+                was_recomputed = _compare_file_with_items(file, result, catalogue, card, cache)
                 if was_recomputed and progress:
                     progress(done, len(results))
             # Only a result without problems is believed.
@@ -412,7 +456,7 @@ def believe(
                 believed.problems.append(Problem(file.path, _format_problems(file)))
                 continue
             believed.results.append(result)
-            for reason in file.unknown:
+            for reason in file.unverified_reasons:
                 unverified.setdefault(reason, []).append(result)
     return believed
 
@@ -422,35 +466,37 @@ def _format_problems(file: VerifiedFile) -> str:
     message = "; ".join(file.problems)
     if str(file.path) not in message:
         message = f"{file.path}: {message}"
-    return message if message.endswith(AGAIN_HINT) else f"{message}{AGAIN_HINT}"
+    return message if message.endswith(RUN_AGAIN_HINT) else f"{message}{RUN_AGAIN_HINT}"
 
 
-def _check_file(
+def _compare_file_with_items(
     file: VerifiedFile,
     result: Result,
     catalogue: Catalogue,
     card: TaskCard | None,
     cache: dict[str, list[str]],
 ) -> bool:
-    """Compare a Result with its file and its items, and note its problems in ``file``.
+    """Recompute the scores of a Result from the items beside it, and note problems in ``file``.
 
-    Problems that are cached for exactly these files are taken from the cache; new ones are added to
-    it, if a built-in evaluator has recomputed them.
+    Problems that are cached for exactly these bytes of both files are taken from the cache. New
+    ones are added to it if the evaluator is built in: a user's own evaluator may change while the
+    cache key stays the same.
 
     Args:
-        file: Gets the notes.
+        file: Gets the messages: ``file.problems`` if numbers are wrong,
+            ``file.unverified_reasons`` if they could not be checked.
         result: The Result.
-        catalogue: Names the evaluator of each task.
+        catalogue: Finds task cards, which name the evaluators.
         card: The card of its task; None if there is none.
-        cache: Problems by cache key.
+        cache: The problems of files that were compared before, by cache key; extended in place.
 
     Returns:
-        False if nothing had to be recomputed, because there are no per-item columns or the problems
+        False if nothing had to be recomputed, because there is no file of items or the problems
         were cached; otherwise True.
     """
     if not has_columns(result):
         file.check_fields(result)
-        file.unknown.append(NO_COLUMNS_REASON)
+        file.unverified_reasons.append(NO_ITEM_FILE_REASON)
         return False
     try:
         items_content = read_bounded(items_path(file.path), MAX_COLUMN_BYTES)
@@ -467,8 +513,8 @@ def _check_file(
         return True
     if evaluator is not None:
         file.compare_with_items(result, items, evaluator)
-    # A user's own evaluator may change although the files behind the key do not.
-    if card is not None and card.evaluator in EVALUATORS.table:
+    is_built_in = card is not None and card.evaluator in EVALUATORS.table
+    if is_built_in:
         cache[cache_key] = file.problems
     return True
 
@@ -476,9 +522,9 @@ def _check_file(
 def _cache_key(
     result: Result, result_content: bytes, items_content: bytes, card: TaskCard | None
 ) -> str:
-    """Hash all that a verdict depends on.
+    """Return a hash of all that the outcome of a comparison with the items depends on.
 
-    These are both files, the Result as it was read, its task's card and the code of the formulas.
+    It covers both files, the Result as it was read, its task's card and the code of the formulas.
 
     Args:
         result: The Result as it was read.

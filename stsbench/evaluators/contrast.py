@@ -65,10 +65,10 @@ class ContrastEvaluator:
     protocol: ContrastProtocol
 
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
-        """Score the items whose positive is more similar to the anchor than every negative.
+        """Score items of an anchor, a positive (it means the same) and one or more negatives.
 
-        A positive that is only as similar as a negative is wrong. Notes tell how many items are
-        ties, and how many have a zero vector.
+        An item is right if its positive is more similar to the anchor than every negative; if it is
+        only as similar as one, a tie, it is wrong. Notes count ties and items with a zero vector.
 
         Args:
             splits: One ContrastSplit, under any name.
@@ -86,8 +86,8 @@ class ContrastEvaluator:
             positive, *negatives = read_pair_scores(split, embed)
         else:
             embeddings = embed(split.texts())
-            # The sides are the anchors, the positives, and then one side per negative. For a single
-            # similarity compare_sides returns a list of one.
+            # Side 0 are the anchors, side 1 the positives, and further sides one negative each.
+            # compare_sides returns a list with an element for each similarity, here one.
             positive, *negatives = (
                 compare_sides(embeddings, split.n, [self.protocol.similarity], side=side)[0]
                 for side in range(1, len(split.sides))
@@ -100,7 +100,8 @@ class ContrastEvaluator:
         if len(negatives) > 1:
             for number, is_above in enumerate(is_above_negative, start=1):
                 columns[f"correct{number}"] = is_above.astype(np.int64)
-        # The score is computed from per-item columns alone, so that stored ones give it again.
+        # The score is computed from these columns alone, so that it can be checked later by them;
+        # the further ones tell which items share a sentence.
         scores = self.recompute({**columns, **sentence_columns(*split.sides)})
         has_zero_vector = np.any([side.has_zero_vector for side in (positive, *negatives)], axis=0)
         zero_vectors = int(has_zero_vector.sum())
@@ -109,20 +110,21 @@ class ContrastEvaluator:
         notes = []
         if zero_vectors:
             notes.append(f"{zero_vectors} items hold a zero vector, which has similarity 0")
-        if n_tied := int(is_tied.sum()):
+        n_tied = int(is_tied.sum())
+        if n_tied:
             notes.append(f"{n_tied} items are ties, which count as wrong")
         return replace(scores, zero_vectors=zero_vectors, notes=tuple(notes))
 
     def recompute(self, items: ItemColumns) -> Scores:
-        """Compute the share of items in the right order.
+        """Compute the share of items whose positive is more similar than every negative.
 
         Args:
-            items: Columns of length n: ``correct``, 1 for an item in the right order, else 0; with
-                several negatives also ``correct1``, ``correct2`` and so on, one for each negative;
-                and the columns that tell which items share a sentence.
+            items: Columns of length n: ``correct``, 1 for an item in this order, else 0; with
+                several negatives also ``correct1``, ``correct2`` and so on, the same for each
+                negative alone; and the columns that tell which items share a sentence.
 
         Returns:
-            The score is the share. ``scores`` also has that of each negative alone, such as
+            The score is the share. ``scores`` also has the share for each negative alone, such as
             ``accuracy.1``, and ``chance``: the share that random similarities have.
         """
         correct = np.asarray(items["correct"], dtype=np.float64)
@@ -135,10 +137,12 @@ class ContrastEvaluator:
         # A single negative has no column of its own.
         n_negatives = len(share_by_negative) or 1
         share = float(correct.mean())
+        # Which items share a sentence, so that they are not independent.
+        dependence = read_dependence(items, n)
         return Scores(
             score=share,
             scores={"accuracy": share, **share_by_negative, "chance": 1 / (1 + n_negatives)},
-            interval=share_interval(correct, read_dependence(items, n)),
+            interval=share_interval(correct, dependence),
             interval_method=SHARE_INTERVAL_METHOD,
             per_item=items,
             n=n,

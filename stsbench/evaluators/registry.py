@@ -14,7 +14,10 @@ from stsbench.evaluators.base import Evaluator
 
 
 def _is_evaluator(value: object) -> bool:
-    """Return whether a value is callable and has ``PROTOCOLS``, dataclasses by name."""
+    """Return whether a value may be an evaluator's class.
+
+    It must be callable and have ``PROTOCOLS``, a mapping from names to dataclasses, not empty.
+    """
     protocols = getattr(value, "PROTOCOLS", None)
     has_protocols = (
         isinstance(protocols, Mapping)
@@ -40,15 +43,16 @@ EVALUATORS = Registry(
 
 
 def replace_fields(protocol: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a dataclass
-    """Return the protocol with some fields replaced.
+    """Return a copy of a protocol, the settings of scoring, with some fields replaced.
 
     Args:
         protocol: A dataclass with a field ``name``, which cannot be replaced.
-        values: The new values by field; each is converted to the type of its field.
+        values: The new values by field name; each is converted to the type of its field.
 
     Raises:
         ProtocolError: The protocol lacks a field, or a value is not valid for its field.
     """
+    # The type of each field, by the field's name.
     hints = get_type_hints(type(protocol), include_extras=True)
     field_names = [field.name for field in fields(protocol) if field.name != "name"]
     new_values = {}
@@ -59,6 +63,7 @@ def replace_fields(protocol: Any, values: Mapping[str, Any]) -> Any:  # noqa: AN
             )
         location = f"protocol '{protocol.name}': {name}"
         try:
+            # This converts the value to the field's type, or raises CardError.
             new_values[name] = fit(value, hints[name], name, where=location)
         except CardError as error:
             raise ProtocolError(str(error)) from error
@@ -66,26 +71,27 @@ def replace_fields(protocol: Any, values: Mapping[str, Any]) -> Any:  # noqa: AN
 
 
 def make_task_evaluator(task: str, card: TaskCard, protocol: Mapping[str, Any]) -> Evaluator:
-    """Return the evaluator of a task, with the protocol that a Result records.
+    """Return the evaluator of a task, with the protocol that a Result (a stored score) records.
 
     Args:
         task: The task's name.
-        card: Its card, which names the evaluator.
-        protocol: The protocol's name and all its fields.
+        card: The task's card: the file that describes it and names its evaluator.
+        protocol: The protocol's fields by name, all of them, with its ``name``.
 
     Raises:
         StsbenchError: The evaluator or the protocol does not exist, or a field of the protocol is
             missing, unknown or not valid.
     """
-    factory = EVALUATORS.load(card.evaluator)
+    evaluator_class = EVALUATORS.load(card.evaluator)
     name = str(protocol["name"])
-    registered = look_up("protocol", name, factory.PROTOCOLS)
+    # The protocol with the default values of its fields; look_up raises an error for another name.
+    registered = look_up("protocol", name, evaluator_class.PROTOCOLS)
     missing_fields = [field.name for field in fields(registered) if field.name not in protocol]
     if missing_fields:
         raise ProtocolError(f"protocol '{name}': '{missing_fields[0]}' is missing")
     values = {key: value for key, value in protocol.items() if key != "name"}
     return make_evaluator(
-        factory, protocol=replace_fields(registered, values), card=card, task=task
+        evaluator_class, protocol=replace_fields(registered, values), card=card, task=task
     )
 
 
@@ -96,7 +102,7 @@ def make_evaluator(
 
     Args:
         factory: The evaluator's class.
-        protocol: The protocol, an instance of one of its dataclasses.
+        protocol: The settings of scoring, a dataclass of the kind that the class accepts.
         card: The task's card, whose section ``[options]`` has further arguments of the class.
         task: The task's name, for messages.
 
@@ -104,6 +110,7 @@ def make_evaluator(
         CardError: The evaluator has no such option.
     """
     params = {"protocol": protocol, **card.options}
+    # This checks the arguments against the signature of the class, and calls it with them.
     evaluator: Evaluator = call_with_params(factory, params, where=f"task {task}: [options]")
     return evaluator
 

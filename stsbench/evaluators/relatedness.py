@@ -92,12 +92,16 @@ class RelatednessEvaluator:
     protocol: RelatednessProtocol
 
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
-        """Train on ``train``, choose on ``validation``, score ``test``.
+        """Train a regressor on embeddings of sentence pairs, and score its predictions.
+
+        It predicts the gold score of a pair, the similarity from 0 to 5 that people gave it. It is
+        trained on split ``train``; the epoch whose weights are used is chosen on ``validation``;
+        the score is a correlation over ``test``.
 
         Args:
             splits: These three splits, pairs with gold scores.
             embed: Embeds sentences.
-            seed: Added to the protocol's ``base_seed``; 0 is the published run.
+            seed: Added to the protocol's ``base_seed``; 0 is the run of SentEval's toolkit.
 
         Raises:
             DataError: The splits are others, or gold scores are outside 0 to 5 or all the same.
@@ -120,7 +124,8 @@ class RelatednessEvaluator:
         test = items_by_split["test"]
         predictions = np.empty(len(test))
         gold = np.empty(len(test))
-        # Items are in the toolkit's order, the columns in that of the split.
+        # Items are sorted as SentEval's toolkit sorts them; test.indices are their rows in the
+        # split, which is the order of the columns.
         predictions[test.indices] = expected_scores(trained.weights, test)
         gold[test.indices] = test.labels
         if not np.isfinite(predictions).all():
@@ -128,6 +133,7 @@ class RelatednessEvaluator:
                 "the regressor's predictions are not finite: "
                 "the embeddings are too large to train on"
             )
+        # The further columns tell which pairs share a sentence.
         test_scores = self.recompute(
             {"gold": gold, "prediction": predictions, **sentence_columns(*splits["test"].sides)}
         )
@@ -135,26 +141,28 @@ class RelatednessEvaluator:
         notes = list(test_scores.notes)
         if zero_vectors:
             notes.insert(0, f"{zero_vectors} sentences have a zero vector as embedding")
-        # The "accuracy" is the correlation on the validation pairs that chose the weights.
+        # For a regressor, the field "accuracy" holds the best correlation on the validation pairs.
         scores = {**test_scores.scores, f"dev_{self.protocol.selection}": trained.accuracy}
         return replace(test_scores, scores=scores, zero_vectors=zero_vectors, notes=tuple(notes))
 
     def train(self, train: ProbeItems, validation: ProbeItems, *, seed: int) -> TrainedWeights:
-        """Train until the correlation on the validation split fails to improve too often.
+        """Train the regressor until its validation correlation fails to improve too often.
 
-        Training ends at the last epoch of the protocol at the latest. The regressor is the probe's
-        classifier, trained with soft labels and checked by a correlation in place of the accuracy.
-        The fields that both protocols have are passed on to it.
+        Training ends at the last epoch of the protocol at the latest. The regressor is the same
+        classifier that scores classification tasks (``minibatch.py``), with two changes: its labels
+        are shares of five classes, and a correlation in place of the accuracy chooses the weights.
 
         Args:
             train: The pairs to learn from, with gold scores as labels.
             validation: The pairs whose correlation chooses the weights.
-            seed: The seed of the first weights and of the orders.
+            seed: The seed of the first weights and of the order of items in each epoch.
 
         Returns:
-            The weights (5, w) at their best check, and as ``accuracy`` the correlation of then.
+            The weights (5, w) at their best check, where w is the number of features and the bias,
+            padded; and as ``accuracy`` the correlation at that check.
         """
         protocol = self.protocol
+        # The fields that both protocols, of the regressor and of the classifier, have.
         shared_fields = ("name", "batch_size", "tenacity", "epoch_size", "max_epochs", "loss")
         shared_values: dict[str, Any] = {name: getattr(protocol, name) for name in shared_fields}
         training_protocol = MinibatchProtocol(
@@ -164,13 +172,13 @@ class RelatednessEvaluator:
             train=replace(train, labels=soft_labels(train.labels)),
             development=validation,
             orders=EpochOrders(seed, len(train)),
-            # One classifier, without weight decay.
+            # One classifier is trained for each weight decay: here a single one, without decay.
             decays=[0.0],
         )
         weights = starting_weights(seed, train.pool.width, N_CLASSES)
         # An event that is never set: nothing cancels this training.
         regressor = _Regressor(fold, weights, training_protocol, cancelled=Event())
-        # The correlation that chooses the weights.
+        # The name of the correlation by which the weights are chosen.
         regressor.selection = protocol.selection
         (trained,) = train_until_stopped(regressor, training_protocol)
         return trained
@@ -178,16 +186,20 @@ class RelatednessEvaluator:
     def recompute(self, items: ItemColumns) -> Scores:
         """Correlate the regressor's ``prediction`` of each pair with its ``gold`` score.
 
-        The other correlations and the mean squared error are among the scores. If all predictions
-        are the same, correlations are 0, and a note says so.
+        If all predictions are the same, correlations are 0, and a note says so.
 
         Args:
-            items: The columns ``prediction`` and ``gold``, and which pairs share sentences, each of
-                length n.
+            items: The columns ``prediction`` and ``gold``, and those that tell which pairs share
+                sentences, each of length n.
+
+        Returns:
+            The score is the correlation that the protocol names. The other correlations and the
+            mean squared error ``mse`` are in its field ``scores``.
         """
         prediction, gold = (
             np.asarray(items[name], dtype=np.float64) for name in ("prediction", "gold")
         )
+        # CorrelationName is the type of the names of all correlations.
         scores = {
             metric: correlate(prediction, gold, metric) for metric in get_args(CorrelationName)
         }
@@ -210,9 +222,9 @@ class RelatednessEvaluator:
 def soft_labels(gold: Float64Array) -> FloatArray:
     """Divide each gold score between the two nearest classes.
 
-    For example, 3.2 is 0.8 of class 3 and 0.2 of class 4. There is no class 0, so a score below 1
-    lacks that part: 0.3 is 0.3 of class 1 and nothing else, and 0 is no class at all. The toolkit
-    does the same, and STS-B has such scores.
+    Classes are the whole scores 1 to 5. For example, 3.2 is 0.8 of class 3 and 0.2 of class 4.
+    There is no class 0, so a score below 1 loses that share: 0.3 is 0.3 of class 1, and 0 is no
+    class at all. SentEval's toolkit does the same, and the data set STS-B has such scores.
 
     Args:
         gold: The gold scores, (n,), from 0 to 5.
@@ -221,11 +233,13 @@ def soft_labels(gold: Float64Array) -> FloatArray:
         The share of each class 1 to 5, (n, 5).
     """
     floor = np.floor(gold)
-    # Columns 0 and 6 take the parts that are dropped.
+    # A column for each whole score 0 to 6. The first and the last are no classes; they are cut off
+    # at the end. A score of 5 puts 0 into column 6.
     labels = np.zeros((len(gold), N_CLASSES + 2), dtype=np.float32)
     rows = np.arange(len(gold))
-    labels[rows, floor.astype(np.int64)] = floor - gold + 1
-    labels[rows, floor.astype(np.int64) + 1] = gold - floor
+    lower_class = floor.astype(np.int64)
+    labels[rows, lower_class] = floor - gold + 1
+    labels[rows, lower_class + 1] = gold - floor
     return np.ascontiguousarray(labels[:, 1:-1])
 
 
@@ -242,18 +256,20 @@ class _Regressor(Lockstep):
 
 
 def expected_scores(weights: FloatArray, pairs: ProbeItems) -> Float64Array:
-    """Return the expected score of each pair, (n,).
+    """Return the score that a trained regressor predicts for each pair, (n,).
 
-    It is the dot product of the probabilities of the five classes with the scores 1 to 5 that they
-    stand for.
+    It is the mean of the scores 1 to 5 by the probabilities that the regressor gives them. The
+    features of a pair with embeddings u and v are ``|u - v|`` and ``u * v``.
 
     Args:
         weights: The weights of the classes, (5, w): one per feature, then the bias, then padding.
-        pairs: The n pairs.
+        pairs: The n pairs, with their embeddings.
     """
+    # The number of features; the column behind them holds the biases.
     width = pairs.pool.width
     scores = []
     for block in pairs.blocks():
+        # The embeddings of the first and the second sentences of the pairs of a block.
         u = block.u[block.embedding_rows]
         v = block.v[block.embedding_rows]
         # The caller reports predictions that are not finite.
@@ -267,9 +283,10 @@ def expected_scores(weights: FloatArray, pairs: ProbeItems) -> Float64Array:
 
 
 def _make_pairs(name: str, split: PairSplit, embed: Embed) -> ProbeItems:
-    """Return the pairs of a split as items with ``|u - v|`` and ``u * v`` as features.
+    """Return the pairs of a split as items that the regressor can be trained on.
 
-    Their labels are the gold scores, from 0 to ``N_CLASSES``.
+    The features of a pair are ``|u - v|`` and ``u * v``, where u and v are the embeddings of its
+    sentences. Its label is the gold score, from 0 to ``N_CLASSES``, which is 5.
 
     Args:
         name: The split's name, for messages.
@@ -294,8 +311,8 @@ def _make_pairs(name: str, split: PairSplit, embed: Embed) -> ProbeItems:
 def correlate(predictions: Float64Array, gold: Float64Array, metric: str) -> float:
     """Return the correlation of predictions with gold scores, 0 if it is undefined.
 
-    The toolkit does the same: predictions that are all equal, or not finite, must not stop
-    training.
+    It is undefined if predictions are all equal or not finite. SentEval's toolkit also takes 0
+    then, so that training goes on.
 
     Args:
         predictions: The predicted scores, (n,).

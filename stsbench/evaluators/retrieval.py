@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from stsbench.core.errors import DataError, EncoderError
 from stsbench.data.splits import CaptionSplit, Split
-from stsbench.encoders.accelerator import pick_device
+from stsbench.encoders.accelerator import resolve_device_name
 from stsbench.encoders.base import Embed, EmbeddingRows, FloatArray, IndexArray
 from stsbench.evaluators.base import (
     ItemColumns,
@@ -89,38 +89,38 @@ class RetrievalEvaluator:
     def __init__(
         self, protocol: RetrievalProtocol, *, device: str | None = None, memory: int = 4 << 30
     ) -> None:
-        """Set up the evaluator.
+        """Store the settings.
 
         Args:
-            protocol: The protocol.
-            device: A device of torch. The default is a GPU if there is one, because SentEval's data
-                are hours of CPU.
+            protocol: How the maps are trained and scored.
+            device: A device of torch, such as ``cpu``. None chooses a GPU if there is one, because
+                SentEval's data take hours on a CPU.
             memory: The maximum number of bytes of the training split's image features and
-                embeddings on the device; larger ones are copied there batch by batch.
+                embeddings on the device, by default 4 GiB; larger ones are copied there batch by
+                batch.
         """
         self.protocol = protocol
         self.device = device
         self.memory = memory
 
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
-        """Train on ``train``, choose on ``validation``, score ``test``.
+        """Train maps of images and captions on ``train``, and score how well ``test`` is found.
+
+        The epoch whose maps are used is chosen on ``validation``.
 
         Args:
             splits: These three splits, images with captions.
             embed: Embeds captions.
-            seed: Added to the protocol's ``base_seed``; 0 is the published run.
+            seed: Added to the protocol's ``base_seed``; 0 is the run of SentEval's toolkit.
 
         Raises:
             DataError: The splits are others, have too few images or captions, or captions that are
                 not in the order of their images.
             EncoderError: The embeddings are too large to train on.
         """
-        device = self.device or pick_device("auto")
+        device = self.device or resolve_device_name("auto")
         caption_splits = require_splits(
-            splits,
-            split_type=CaptionSplit,
-            evaluator="retrieval",
-            scored_items="captions of images",
+            splits, CaptionSplit, evaluator="retrieval", scored_items="captions of images"
         )
         _check_sizes(caption_splits, self.protocol)
         rows_by_split = {}
@@ -144,6 +144,7 @@ class RetrievalEvaluator:
             seed=self.protocol.base_seed + seed,
             device=device,
         )
+        # A row per image: the rank of its best caption, then its ranks for each of its captions.
         ranks = np.concatenate(rank_folds(trained.weights, rows_by_split["test"], self.protocol))
         rank_columns = zip(self._rank_columns(), np.ascontiguousarray(ranks.T), strict=True)
         result = self.recompute({"recall": recall_of_images(ranks), **dict(rank_columns)})
@@ -156,16 +157,17 @@ class RetrievalEvaluator:
                 "every caption of a split has the same embedding: "
                 "only chance is left to find its image"
             )
-        # The accuracy is the sum of six recalls in points.
+        # For these maps, the field "accuracy" holds the sum of six recalls in points (0 to 600).
         development_recall = trained.accuracy / (6 * 100)
         scores = {**result.scores, "dev_mean_recall": development_recall}
         return replace(result, scores=scores, zero_vectors=zero_vectors, notes=tuple(notes))
 
     def _rank_columns(self) -> list[str]:
-        """Return the names of the columns of ranks: the image's own, then one per caption of it.
+        """Return the names of the per-item columns of ranks.
 
-        ``i2t_rank`` is the rank of an image's best caption, ``t2i_rank_1`` and so on those of the
-        image for each of its captions.
+        First ``i2t_rank`` (image to text): the rank of an image's best caption. Then, for each
+        caption of the image, ``t2i_rank_1`` and so on (text to image): the rank of the image for
+        this caption.
         """
         n_captions = self.protocol.captions_per_image
         return ["i2t_rank", *(f"t2i_rank_{number}" for number in range(1, n_captions + 1))]
@@ -173,9 +175,16 @@ class RetrievalEvaluator:
     def recompute(self, items: ItemColumns) -> Scores:
         """Compute the recalls within folds of images from the ranks of each image and its captions.
 
+        A recall is the share of queries whose right answer is among the first 1, 5 or 10. A fold is
+        a set of images that are ranked among themselves.
+
         Args:
-            items: A row per image: the columns of :meth:`_rank_columns`, ranks from 0, and
-                ``recall``, the image's mean recall.
+            items: Columns with a row per image: ``i2t_rank``, ``t2i_rank_1`` and so on, ranks from
+                0 as :meth:`_rank_columns` names them; and ``recall``, the image's mean recall.
+
+        Returns:
+            The score, ``mean_recall``: the mean of six recalls, from image to text and from text to
+            image. ``scores`` also has each recall and the median ranks.
 
         Raises:
             DataError: A column of ranks is missing, or ``recall`` differs from that of the ranks.
@@ -187,9 +196,10 @@ class RetrievalEvaluator:
         recall = recall_of_images(ranks)
         if not np.allclose(recall, np.asarray(items["recall"]), rtol=0, atol=1e-9):
             raise DataError("column 'recall' is not what the ranks make")
-        # Images are in the order of the split: each run of this many is a fold.
+        # Images are in the order of the split: a fold is this many that follow each other.
         size = self.protocol.fold_images
-        scores = mean_scores([ranks[start : start + size] for start in range(0, len(ranks), size)])
+        folds = [ranks[start : start + size] for start in range(0, len(ranks), size)]
+        scores = mean_scores(folds)
         recalls = [value for name, value in scores.items() if ".recall@" in name]
         score = sum(recalls) / len(recalls)
         return Scores(
@@ -205,14 +215,15 @@ class RetrievalEvaluator:
 def _check_sizes(splits: Mapping[str, CaptionSplit], protocol: RetrievalProtocol) -> None:
     """Check that the splits are large enough, and their captions in the order of images.
 
+    In training each batch needs captions outside it to contrast with. The images of validation and
+    test are divided into folds, which must be full.
+
     Args:
         splits: The splits train, validation and test.
         protocol: Gives the sizes of batch and folds.
 
     Raises:
-        DataError: A split is too small: each batch needs captions outside it as contrasts, and the
-            folds of validation and test are full. Or the captions of an image do not follow each
-            other.
+        DataError: A split is too small, or the captions of an image do not follow each other.
     """
     n_captions = splits["train"].n
     if n_captions <= protocol.batch_size:
@@ -222,6 +233,7 @@ def _check_sizes(splits: Mapping[str, CaptionSplit], protocol: RetrievalProtocol
         )
     n_images = protocol.folds * protocol.fold_images
     captions_per_image = protocol.captions_per_image
+    # The image of each caption if captions are in order: 0, 0, ..., 1, 1, ...
     expected_images = np.repeat(np.arange(n_images), captions_per_image)
     for name in ("validation", "test"):
         split = splits[name]
@@ -237,41 +249,42 @@ def _check_sizes(splits: Mapping[str, CaptionSplit], protocol: RetrievalProtocol
 
 
 def rank_fold(similarity: FloatArray) -> IndexArray:
-    """Rank the images and captions of one fold.
+    """Rank captions for each image, and images for each caption, by their similarity.
 
     Args:
-        similarity: The similarity of its i images and i * c captions, (i, i * c); the c captions of
-            an image follow each other.
+        similarity: The similarity of i images and i * c captions, (i, i * c); the c captions of an
+            image follow each other.
 
     Returns:
-        Ranks from 0, (i, 1 + c), a row per image: in column 0 the best rank of its c captions among
-        all captions, then for each of its captions the rank of the image among all images.
+        Ranks from 0, (i, 1 + c), a row per image. Column 0 is the rank of its best own caption
+        among all captions. The others are, for each of its own captions, the rank of the image
+        among all images.
     """
     n_images, n_captions = similarity.shape
     per_image = n_captions // n_images
     captions_of_image = np.arange(n_captions).reshape(n_images, per_image)
     similarity_to_own_captions = np.take_along_axis(similarity, captions_of_image, axis=1)  # (i, c)
-    # Of an image's captions the most similar ranks first, and of equally similar ones the last.
-    # argmax takes the first of equals, so the captions are reversed for it.
+    # An image's best caption is the most similar one, and of equally similar ones the last, as in
+    # target_ranks. argmax takes the first of equals, so the captions are reversed for it.
     best_from_end = similarity_to_own_captions[:, ::-1].argmax(axis=1)
     best_caption = captions_of_image[:, 0] + per_image - 1 - best_from_end
     image_of_caption = np.repeat(np.arange(n_images), per_image)
-    best_caption_ranks = ranks_of(similarity, best_caption)
-    image_ranks = ranks_of(np.ascontiguousarray(similarity.T), image_of_caption)
+    best_caption_ranks = target_ranks(similarity, best_caption)
+    image_ranks = target_ranks(np.ascontiguousarray(similarity.T), image_of_caption)
     return np.column_stack([best_caption_ranks, image_ranks.reshape(n_images, per_image)])
 
 
-def ranks_of(similarity: FloatArray, target: IndexArray) -> IndexArray:
-    """Return the rank from 0 of one candidate per query, (q,).
+def target_ranks(similarity: FloatArray, target: IndexArray) -> IndexArray:
+    """Return the rank from 0 of the right candidate of each query, (q,).
 
-    Candidates of equal similarity rank by their index, the last first: the order of a stable sort
-    read from its end. The toolkit reads an unstable sort from its end, in which ties are decided by
-    chance; to count only what is strictly better would give an encoder whose embeddings are all the
-    same a full score.
+    The most similar candidate has rank 0. Of equally similar candidates, the one with the highest
+    index comes first. SentEval's toolkit leaves such ties to chance, by a sort that is not stable.
+    Ranks that count only more similar candidates would be 0 if all embeddings were the same, and
+    such an encoder would get the full score.
 
     Args:
         similarity: The similarity of each query and candidate, (q, n).
-        target: The index of each query's candidate, (q,).
+        target: The index of each query's right candidate, (q,).
     """
     target_similarity = np.take_along_axis(similarity, target[:, None], axis=1)
     is_after_target = np.arange(similarity.shape[1]) > target[:, None]
@@ -290,14 +303,16 @@ SCORE_NAMES = [
 
 
 def fold_scores(ranks: IndexArray) -> list[float]:
-    """Return the ``SCORE_NAMES`` of one fold, as the toolkit computes them.
-
-    Recalls are in points: 100 times the share of ranks among the first 1, 5 and 10. Median ranks
-    count from 1 and are rounded down.
+    """Return the eight scores of one fold of images, as SentEval's toolkit computes them.
 
     Args:
         ranks: Ranks from 0, as :func:`rank_fold` returns them: a row per image. Column 0 is the
             rank of its best caption, the others are the ranks of the image for its captions.
+
+    Returns:
+        In the order of ``SCORE_NAMES``: three recalls and the median rank from image to text, then
+        the same four from text to image. Recalls are in points: 100 times the share of ranks
+        among the first 1, 5 and 10. Median ranks count from 1 and are rounded down.
     """
     best_caption_ranks, image_ranks = ranks[:, 0], ranks[:, 1:]
     scores = list[float]()
@@ -313,8 +328,8 @@ def summed_recall(folds: Sequence[IndexArray]) -> float:
     """Return the sum of the six recalls in points, averaged over folds.
 
     Training computes it after each epoch on the validation split, and keeps the maps of the epoch
-    where it is highest. The terms are added in the toolkit's order, because two epochs are compared
-    by ``>``.
+    where it is highest. The terms are added in the order of SentEval's toolkit, so that rounding
+    does not change which of two epochs is better.
 
     Args:
         folds: The ranks of each fold, as :func:`rank_fold` returns them: a row for each image, with
@@ -329,14 +344,14 @@ def summed_recall(folds: Sequence[IndexArray]) -> float:
 
 
 def mean_scores(folds: Sequence[IndexArray]) -> dict[str, float]:
-    """Return the ``SCORE_NAMES`` averaged over folds, with recalls in [0, 1].
+    """Return recalls and median ranks, averaged over folds.
 
     Args:
         folds: The ranks of each fold, as :func:`rank_fold` returns them: a row per image, with one
             column for image to text, then one column for each of its captions.
 
     Returns:
-        The scores by name; median ranks are averaged as they are.
+        The scores by name, such as ``i2t.recall@5``, in [0, 1], and ``t2i.median_rank``.
     """
     means = np.mean([fold_scores(ranks) for ranks in folds], axis=0).tolist()
     return {
@@ -346,9 +361,10 @@ def mean_scores(folds: Sequence[IndexArray]) -> dict[str, float]:
 
 
 def recall_of_images(ranks: IndexArray) -> npt.NDArray[np.float64]:
-    """Return each image's recall in [0, 1], the mean over depths and both directions, (images,).
+    """Return the mean recall of each image, in [0, 1], (images,).
 
-    The mean of these is the mean recall, so they are the items of its interval.
+    It is the mean over the depths 1, 5 and 10 and over both directions, image to text and text to
+    image. The mean over all images is the score, so these values give its interval.
 
     Args:
         ranks: Ranks from 0, as :func:`rank_fold` returns them: a row per image. Column 0 is the
@@ -399,20 +415,26 @@ class ImagesAndCaptions(NamedTuple):
 def ranking_loss(
     images: Tensor, captions: Tensor, other_images: Tensor, other_captions: Tensor, margin: float
 ) -> Tensor:
-    """Compute the hinge loss: how much each pair lacks to be the margin above its contrasts.
+    """Compute the ranking loss of a batch: each image and its caption against wrong ones.
 
-    This is the hinge loss of Kiros et al. (arXiv 1411.2539), section 3.2: max(0, margin - s(image,
-    caption) + s(contrast)), summed over contrasts in both directions.
+    The similarity s of an image and its caption should exceed that of the image with wrong
+    captions, and of the caption with wrong images, by the margin. What it lacks is summed:
+    max(0, margin - s(image, caption) + s(wrong pair)). This is the hinge loss of Kiros et al.
+    (arXiv 1411.2539), section 3.2.
 
     Args:
-        images: Unit vectors, (b, p).
+        images: Unit vectors of b images, (b, p).
         captions: The unit vector of the caption of each image, (b, p).
-        other_images: Contrasts to the image of each caption, (b, k, p).
-        other_captions: Contrasts to the caption of each image, (b, k, p).
-        margin: The required lead in similarity.
+        other_images: For each caption k wrong images, (b, k, p).
+        other_captions: For each image k wrong captions, (b, k, p).
+        margin: The required difference of similarities.
+
+    Returns:
+        The sum over the batch and over wrong pairs, a scalar.
     """
     import torch
 
+    # Dot products of unit vectors are cosines.
     similarity = (images * captions).sum(dim=1, keepdim=True)  # (b, 1)
     similarity_to_captions = torch.einsum("bp,bkp->bk", images, other_captions)
     similarity_to_images = torch.einsum("bp,bkp->bk", captions, other_images)
@@ -424,20 +446,23 @@ def ranking_loss(
 def draw_outside(
     rng: np.random.RandomState, order: IndexArray, start: int, batch_size: int, size: int
 ) -> IndexArray:
-    """Draw items outside a batch, with replacement.
+    """Draw items outside a batch at random, with replacement.
 
-    The draws are those of ``numpy.random.choice`` over the order without the batch, an array that
-    is not built.
+    The result is that of ``numpy.random.choice`` on the order with the batch cut out, but that
+    array is not built.
 
     Args:
         rng: The generator.
-        order: All items, (n,).
+        order: The indices of all items, (n,), in the order in which batches are taken.
         start: The position in the order at which the batch begins.
         batch_size: The number of items of the batch.
         size: The number of items to draw.
+
+    Returns:
+        The indices of the drawn items, (size,).
     """
     positions = rng.randint(0, len(order) - batch_size, size)
-    # Positions are those of the order without the batch; behind it they move on by its size.
+    # Positions count without the batch. Those behind it are moved on by its size.
     positions[positions >= start] += batch_size
     return order[positions]
 
@@ -453,31 +478,33 @@ def train_maps(
     """Train a linear map of images and one of captions into one space, by the ranking loss.
 
     Training ends when the sum of recalls on the validation split has failed to improve ``tenacity +
-    1`` times in all, or after the epochs; the count is never reset, as in SentEval's
-    ``ranking.py``.
+    1`` times in all (the count is never reset, as in SentEval's ``ranking.py``), or after the
+    epochs.
 
     Args:
         train: The images and captions to learn from.
-        validation: Those whose recalls choose the weights.
+        validation: The images and captions whose recalls choose the epoch.
         protocol: The settings of training.
         seed: The seed of the first weights, the orders and the contrasts.
         device: A device of torch.
 
     Returns:
-        The maps at their best check, and as accuracy the summed recall of then, in points.
+        The weight and the bias of both maps at the best epoch, and as ``accuracy`` the sum of six
+        recalls in points at that epoch.
     """
     import torch
 
     sizes = (train.images.shape[1], train.captions.shape[1])
-    # Nothing else is drawn from the generator of the first weights.
+    # The generator, which is also returned, is not needed any more.
     tensors, _ = first_weights(seed, *((size, protocol.projection) for size in sizes))
+    # Weight and bias of the images' map, then weight and bias of the captions' map.
     maps = [tensor.to(device).requires_grad_() for tensor in tensors]
     optimiser = torch.optim.Adam(maps, lr=protocol.learning_rate)
     rng = np.random.RandomState(seed)  # noqa: NPY002 - the toolkit's generator
     best = TrainedWeights()
     failures = 0
     epochs = 0
-    # The toolkit tests before each epoch: the last one comes after max_epochs, not at it.
+    # There are max_epochs + 1 epochs at most, as in SentEval's toolkit.
     while failures <= protocol.tenacity and epochs <= protocol.max_epochs:
         order = rng.permutation(len(train.image_of_caption))
         for start in range(0, len(order), protocol.batch_size):
@@ -503,20 +530,20 @@ def _batch_loss(
     order: IndexArray,
     start: int,
 ) -> Tensor:
-    """Return the loss of the batch that begins at a position of the captions' order.
+    """Return the ranking loss of one batch of captions with their images, a scalar.
 
     Args:
         train: The images and captions to learn from.
-        maps: The maps being trained.
+        maps: The maps being trained: weight and bias for images, weight and bias for captions.
         protocol: Gives the batch size, the contrasts per caption and the margin.
-        rng: The generator of the contrasts.
-        order: The captions in the order of the epoch, (n,).
+        rng: The generator that draws the contrasts: wrong images and wrong captions.
+        order: The indices of all captions in the order of the epoch, (n,).
         start: The position in the order at which the batch begins.
     """
     image_weight, image_bias, caption_weight, caption_bias = maps
     batch = order[start : start + protocol.batch_size]
-    # Images to contrast with are drawn as captions outside the batch, whose images are used. The
-    # image of a caption of the batch may be among them, by another of its captions.
+    # A wrong image is drawn as a caption outside the batch, whose image is used. As in SentEval it
+    # may by chance be the right one, by another of that image's captions.
     n_contrasts = protocol.contrasts * len(batch)
     image_contrasts = draw_outside(rng, order, start, batch_size=len(batch), size=n_contrasts)
     caption_contrasts = draw_outside(rng, order, start, batch_size=len(batch), size=n_contrasts)
@@ -543,19 +570,19 @@ def _batch_loss(
 def rank_folds(
     maps: Maps, split: ImagesAndCaptions, protocol: RetrievalProtocol
 ) -> list[IndexArray]:
-    """Rank images and captions within each fold, by the maps.
+    """Rank images and captions within each fold, by the similarity of their unit vectors.
 
     Args:
-        maps: The maps of images and captions.
-        split: The images and captions; a fold's captions follow each other, image by image.
-        protocol: Gives the number and the size of folds, and the captions per image.
+        maps: Weight and bias of the map of images, then weight and bias of the map of captions.
+        split: The images and captions; the captions of each image follow each other.
+        protocol: Gives the number of folds, the images per fold and the captions per image.
 
     Returns:
         The ranks of each fold from 0, as :func:`rank_fold` returns them: a row per image, with the
         rank of its best caption, then the rank of the image for each of its captions.
 
     Raises:
-        EncoderError: The maps have left the range of numbers.
+        EncoderError: The trained maps give NaN or infinite numbers.
     """
     image_weight, image_bias, caption_weight, caption_bias = (tensor.detach() for tensor in maps)
     size = protocol.fold_images
@@ -568,7 +595,7 @@ def rank_folds(
         captions = project_to_unit(
             split.captions.take(caption_indices), caption_weight, caption_bias
         )
-        # NaN and overflow would pass for ranks.
+        # Without this check, NaN would be compared like numbers and give ranks without meaning.
         if not (_are_unit_vectors(images) and _are_unit_vectors(captions)):
             raise EncoderError(
                 "the trained maps give no finite numbers: the embeddings are too large to train on"
@@ -589,11 +616,11 @@ class IndexedRows:
     """
 
     def __init__(self, source: EmbeddingRows, device: str, *, hold: bool) -> None:
-        """Store the rows.
+        """Store the rows, image features or embeddings.
 
         Args:
-            source: An array or a view of embeddings, (n, size).
-            device: A device of torch.
+            source: An array, or embeddings that are read from a file, (n, size).
+            device: A device of torch, such as ``cpu`` or ``cuda``.
             hold: Copy all rows to the device now; otherwise each batch is copied when it is taken.
         """
         import torch
@@ -610,7 +637,7 @@ class IndexedRows:
             self._on_device = torch.from_numpy(array).to(device)
 
     def take(self, indices: IndexArray) -> Tensor:
-        """Return the rows of these indices, (len(indices), size), on the device."""
+        """Return the rows of these indices on the device, float32 (len(indices), size)."""
         import torch
 
         if self._on_device is not None:
@@ -618,6 +645,6 @@ class IndexedRows:
         if isinstance(self._source, np.ndarray):
             rows = self._source[indices]
         else:
-            # A view of embeddings reads these rows from its file.
+            # Embeddings in a file: only these rows are read.
             rows = self._source.take(indices)
         return torch.from_numpy(np.array(rows, dtype=np.float32)).to(self.device)

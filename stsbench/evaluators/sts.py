@@ -61,15 +61,19 @@ class StsProtocol:
     similarity: str | None = DEFAULT_SIMILARITY
 
     def __post_init__(self) -> None:
-        """Check that metric, aggregation and similarity are known.
+        """Check that metric, aggregation and similarity name functions that exist.
+
+        Each field has a table of functions by name. The similarity alone may be None, for an
+        encoder that scores pairs itself.
 
         Raises:
-            ProtocolError: One is not in its table.
+            ProtocolError: A name is not in its table.
         """
         tables = {"metric": CORRELATIONS, "aggregation": AGGREGATIONS, "similarity": SIMILARITIES}
         for field, table in tables.items():
             value = getattr(self, field)
-            if value not in table and (field, value) != ("similarity", None):
+            is_pair_scorer = field == "similarity" and value is None
+            if value not in table and not is_pair_scorer:
                 raise ProtocolError(
                     f"protocol '{self.name}': {field}: '{value}' is not one of "
                     f"{', '.join(table)}{suggest(value, table)}"
@@ -104,7 +108,7 @@ class StsEvaluator:
     protocol: StsProtocol
 
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
-        """Correlate the similarities of pairs with their gold scores.
+        """Correlate the similarities of sentence pairs with the scores that people gave them.
 
         Args:
             splits: One PairSplit, under any name.
@@ -112,8 +116,8 @@ class StsEvaluator:
             seed: Not used: nothing is drawn.
 
         Raises:
-            DataError: The split is no PairSplit, or as in :meth:`recompute`.
-            EncoderError: Every embedding is the same, or as in :meth:`recompute`.
+            DataError: The split is no PairSplit, or its gold scores are all the same.
+            EncoderError: Every embedding or every similarity is the same.
             ProtocolError: The protocol needs subsets, which the data's source does not record, or
                 its similarity needs bits.
         """
@@ -130,6 +134,7 @@ class StsEvaluator:
             (pair_scores,) = read_pair_scores(split, embed)
             similarities = {"similarity": pair_scores}
         else:
+            # Beside the protocol's similarity, further ones are computed to be reported.
             names = [self.protocol.similarity, *FURTHER_CORRELATIONS.values()]
             column_names = ["similarity", *FURTHER_CORRELATIONS.values()]
             computed = _compute_similarities(split, embed, names)
@@ -139,6 +144,7 @@ class StsEvaluator:
             "gold": split.gold,
             **{name: similarity.values for name, similarity in similarities.items()},
         }
+        # The further columns tell which pairs share a sentence.
         result = self.recompute({**columns, **sentence_columns(*split.sides)})
         scores = result.scores
         notes = list(result.notes)
@@ -158,26 +164,26 @@ class StsEvaluator:
         return AGGREGATIONS[self.protocol.aggregation] is not None
 
     def recompute(self, items: ItemColumns) -> Scores:
-        """Correlate the columns ``similarity`` and ``gold``, in each ``subset`` and over all.
+        """Correlate the columns ``similarity`` and ``gold``, in each ``subset`` and over all pairs.
 
         Args:
-            items: These three columns, perhaps those of ``FURTHER_CORRELATIONS``, and which pairs
-                share sentences, each of length n.
+            items: Columns of length n: these three, perhaps further similarities, and those that
+                tell which pairs share sentences.
 
         Returns:
-            The score is that of the protocol's metric and aggregation; ``scores`` are all metrics
-            by all aggregations, such as ``spearman.wmean``, and ``euclidean_spearman.all`` and so
-            on of further similarities. A subset without a correlation is in the notes, unless the
-            protocol averages over subsets.
+            The score by the protocol's metric and aggregation. ``scores`` has all metrics by all
+            aggregations, such as ``spearman.wmean``, and a correlation for each further similarity,
+            such as ``euclidean_spearman.all``. A subset without a correlation is in the notes.
 
         Raises:
-            DataError: All pairs have the same gold score, or those of one subset if the protocol
-                averages over subsets.
-            EncoderError: The same for similarities.
+            DataError: All pairs have the same gold score. If the protocol averages over subsets:
+                all pairs of a subset have.
+            EncoderError: All pairs have the same similarity, or all pairs of such a subset.
         """
         similarity, gold = (
             np.asarray(items[name], dtype=np.float64) for name in ("similarity", "gold")
         )
+        # FURTHER_CORRELATIONS: the column of each further similarity by its score's name.
         further = {
             score_name: np.asarray(items[name], dtype=np.float64)
             for score_name, name in FURTHER_CORRELATIONS.items()
@@ -221,17 +227,23 @@ class StsEvaluator:
         further: Mapping[str, Float64Array],
         rows_by_subset: Mapping[str, IntArray],
     ) -> tuple[dict[str, dict[str, float]], list[str]]:
-        """Return the correlations of each subset by name, and notes on subsets without any.
+        """Return the correlations of each subset, and notes on subsets without any.
+
+        A subset whose pairs all have the same gold score, or the same similarity, has none.
 
         Args:
             similarity: The similarity of each pair, (n,).
             gold: The gold score of each pair, (n,).
-            further: Further similarities by the prefix of their scores, each (n,).
-            rows_by_subset: The rows of the pairs of each subset.
+            further: Further similarities of each pair, (n,), by the name of their correlation.
+            rows_by_subset: The rows of the pairs of each subset, by the subset's name.
+
+        Returns:
+            Two values: for each subset its correlations by metric, empty if it has none; and the
+            notes, sentences for the user.
 
         Raises:
             DataError: A subset has one gold score alone, and the protocol averages over subsets.
-            EncoderError: The same for similarities.
+            EncoderError: A subset has one similarity alone, and the protocol averages over subsets.
         """
         per_subset: dict[str, dict[str, float]] = {}
         notes = []
@@ -253,12 +265,15 @@ class StsEvaluator:
 def _compute_similarities(
     split: PairSplit, embed: Embed, names: Sequence[str]
 ) -> list[Similarities]:
-    """Return similarities of each pair.
+    """Return several similarities of the two sentences of each pair.
 
     Args:
-        split: The pairs.
+        split: The n pairs.
         embed: Embeds sentences.
-        names: The similarities, of ``SIMILARITIES``.
+        names: The names of the similarities, such as ``cosine``.
+
+    Returns:
+        For each name the similarities, (n,), and which pairs hold a zero vector, (n,).
 
     Raises:
         ProtocolError: The similarity needs bits, and the embeddings are none.
@@ -276,12 +291,16 @@ def _compute_similarities(
 
 
 def _correlations(similarity: Float64Array, gold: Float64Array, subset: str) -> dict[str, float]:
-    """Return every correlation of the pairs of a subset, by metric.
+    """Return the correlations of similarities with gold scores, by metric.
 
     Args:
-        similarity: Their similarities, (n,).
-        gold: Their gold scores, (n,).
+        similarity: The similarities of the pairs of a subset, (n,).
+        gold: The gold scores of these pairs, (n,).
         subset: The subset's name, for messages; empty for the whole task.
+
+    Raises:
+        DataError: The gold scores are all the same.
+        EncoderError: The similarities are all the same, up to rounding.
     """
     label = f"subset '{subset}'" if subset else "the task"
     if len(gold) < 2 or np.ptp(gold) == 0:
@@ -297,14 +316,19 @@ def _correlations(similarity: Float64Array, gold: Float64Array, subset: str) -> 
 def _further_correlations(
     further: Mapping[str, Float64Array], gold: Float64Array, rows: IntArray
 ) -> dict[str, float]:
-    """Return those of ``FURTHER_CORRELATIONS`` that pairs have, by name.
+    """Return Spearman correlations of some pairs' further similarities with their gold scores.
 
-    One by which all pairs are equally similar has none.
+    Further similarities are reported beside the one that makes the score. One by which all pairs
+    are equally similar has no correlation, and is left out.
 
     Args:
-        further: The similarities of all pairs by the correlation's name, (n,) each.
+        further: The similarities of all pairs, (n,), by the name of their correlation, such as
+            ``euclidean_spearman``.
         gold: The gold scores of all pairs, (n,).
-        rows: The rows of the pairs.
+        rows: The rows of the pairs to correlate.
+
+    Returns:
+        The correlations by name.
     """
     return {
         name: spearman(values[rows], gold[rows])
@@ -318,7 +342,9 @@ def _aggregate(
     rows_by_subset: Mapping[str, IntArray],
     per_subset: Mapping[str, Mapping[str, float]],
 ) -> dict[str, float]:
-    """Return every metric under every aggregation that the subsets allow.
+    """Return every metric under every aggregation: over all pairs, and averaged over subsets.
+
+    Averages are left out if a subset has no correlation.
 
     Args:
         correlations_of_all: The correlations over all pairs by metric.
@@ -326,9 +352,10 @@ def _aggregate(
         per_subset: Each subset's correlations by metric; empty if a subset has none.
 
     Returns:
-        The values by name, for example ``spearman.mean``.
+        The values by metric and aggregation, for example ``spearman.mean``.
     """
-    # An aggregation without weights is no average, but the correlation over all pairs.
+    # AGGREGATIONS has for each average a function from the subsets' sizes to their weights, and
+    # None for the correlation over all pairs.
     weight_functions = {name: weigh for name, weigh in AGGREGATIONS.items() if weigh is not None}
     scores = {
         f"{metric}.{name}": value
@@ -340,6 +367,7 @@ def _aggregate(
         return scores
     sizes = np.array([len(rows) for rows in rows_by_subset.values()], dtype=np.float64)
     for metric in correlations_of_all:
+        # A further similarity may lack a correlation in a subset; it then has no average.
         if not all(metric in correlations for correlations in per_subset.values()):
             continue
         values = [correlations[metric] for correlations in per_subset.values()]

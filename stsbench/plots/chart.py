@@ -10,14 +10,14 @@ from itertools import chain
 from typing import Any
 
 from stsbench.plots.labels import (
-    CHARACTER,
-    INK,
-    LINE,
+    CHARACTER_WIDTH,
+    INK_COLOUR,
+    LINE_COLOUR,
     LINE_HEIGHT,
     SMALL_SIZE,
     TEXT_SIZE,
     current_width,
-    drawn_name,
+    printable_name,
     wrap_text,
 )
 
@@ -46,15 +46,15 @@ STYLE: Mapping[str, Any] = {
     "legend.frameon": False,
     # Names are text: a dollar sign does not begin a formula.
     "text.parse_math": False,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": LINE,
+    "text.color": INK_COLOUR,
+    "axes.labelcolor": INK_COLOUR,
+    "axes.edgecolor": LINE_COLOUR,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "grid.color": LINE,
+    "xtick.color": INK_COLOUR,
+    "ytick.color": INK_COLOUR,
+    "grid.color": LINE_COLOUR,
     "grid.linewidth": 0.5,
     # Without it, a dark page would show dark text on a dark background.
     "figure.facecolor": "white",
@@ -79,13 +79,16 @@ class Chart(Figure):  # type: ignore[misc]
     """A matplotlib figure that notebooks show, and whose files have the same bytes each time."""
 
     def __init__(self, height: float) -> None:
-        """Make an empty figure as wide as those that are drawn now, without opening a window.
+        """Make an empty matplotlib figure, of the width that the user has set for all figures.
 
         Args:
             height: Its height without title, labels and legend, in inches.
         """
+        # Matplotlib's "constrained" layout places the panels so that no texts overlap.
         super().__init__(figsize=(current_width(), height), layout="constrained")
+        # The free margin around panels, in inches.
         self.get_layout_engine().set(w_pad=0.02, h_pad=0.03)
+        # A canvas that draws into memory; it attaches itself to the figure and opens no window.
         FigureCanvasAgg(self)
 
     def to_bytes(self, fmt: str) -> bytes:
@@ -122,7 +125,7 @@ class Chart(Figure):  # type: ignore[misc]
             notes: Lines below the legend.
         """
         width, panel_height = self.get_size_inches()
-        title = wrap_text(drawn_name(title), width, TEXT_SIZE)
+        title = wrap_text(printable_name(title), width, TEXT_SIZE)
         x_label = wrap_text(x_label, width, TEXT_SIZE)
         note_text = "\n".join(wrap_text(note, width) for note in notes)
         # One width for all entries, so that columns are of equal width.
@@ -130,7 +133,9 @@ class Chart(Figure):  # type: ignore[misc]
         for artist in legend:
             artist.set_label(wrap_text(artist.get_label(), width - sign_width))
         lines_by_entry = [artist.get_label().split("\n") for artist in legend]
-        entry_width = sign_width + CHARACTER * max(map(len, chain(*lines_by_entry)), default=0)
+        entry_width = sign_width + CHARACTER_WIDTH * max(
+            map(len, chain(*lines_by_entry)), default=0
+        )
         n_rows = math.ceil(len(legend) / max(1, int(width / entry_width)))
         column_heights = [
             sum(map(len, lines_by_entry[start : start + n_rows]))

@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from stsbench.core.wording import escape_controls
 from stsbench.plots.labels import (
-    BAND,
-    CHARACTER,
+    BAND_COLOUR,
+    CHARACTER_WIDTH,
     LINE_HEIGHT,
     TEXT_SIZE,
+    axis_label,
     current_width,
-    drawn_name,
-    label_lines,
     legend_name,
+    printable_name,
     wrap_text,
 )
 from stsbench.plots.panels import (
     Axes,
     Interval,
     check_not_empty,
+    colour_and_marker,
     legend_artists,
     new_chart,
     new_panels,
     panel_title,
-    series_look,
 )
 
 if TYPE_CHECKING:
@@ -64,7 +64,11 @@ class DotPoint(NamedTuple):
 def draw_dots(
     dots: Sequence[DotPoint], *, x_label: str, title: str = "", has_zero_line: bool = False
 ) -> Chart:
-    """Draw dots in groups, at most one for each group and series, in their order of appearance.
+    """Draw numbers as dots along x: one row per group, and one colour and marker per series.
+
+    A dot has the attributes ``group``, ``series`` and ``value``, and ``interval``, which may be
+    None. A group has at most one dot of each series. Groups, from the top, and series are in the
+    order of their first dot.
 
     Args:
         dots: The numbers.
@@ -72,33 +76,39 @@ def draw_dots(
         title: The title of the chart.
         has_zero_line: Whether a line is drawn at 0.
 
+    Returns:
+        The chart, a matplotlib figure.
+
     Raises:
-        DataError: There is nothing to draw; all functions that draw raise it.
+        DataError: There are no dots.
         StsbenchError: Matplotlib is not installed.
     """
     check_not_empty(dots)
     groups = list(dict.fromkeys(dot.group for dot in dots))
-    series = list(dict.fromkeys(dot.series for dot in dots))
-    labels = [*map(label_lines, groups)]
-    # The y axis is in inches from the top. Dots stand in the middle of their group.
+    series_names = list(dict.fromkeys(dot.series for dot in dots))
+    labels = [*map(axis_label, groups)]
+    # The height of each group in inches: enough for its dots and for the lines of its label.
     heights = [
-        max(DOT_HEIGHT * len(series), LINE_HEIGHT * (label.count("\n") + 1)) + DOT_HEIGHT
+        max(DOT_HEIGHT * len(series_names), LINE_HEIGHT * (label.count("\n") + 1)) + DOT_HEIGHT
         for label in labels
     ]
     with new_chart(FRAME_HEIGHT + sum(heights)) as chart:
         axes = chart.add_subplot()
+        # The y axis is in inches from the top.
         middles = _draw_bands(axes, heights, labels, has_zero_line=has_zero_line)
-        for series_index, name in enumerate(series):
-            colour, marker = series_look(series_index)
-            # Markers in the legend are filled, even if the first dot is not.
+        for series_index, series_name in enumerate(series_names):
+            colour, marker = colour_and_marker(series_index)
+            # This draws no dot, only the entry of the legend, which is filled even if the first
+            # dot is a ring.
             shape = {"marker": marker, "markersize": MARKER_SIZE, "linestyle": "none"}
-            axes.plot([], [], color=colour, label=legend_name(name), **shape)
+            axes.plot([], [], color=colour, label=legend_name(series_name), **shape)
+            # The dots of a group lie below each other, around its middle.
+            from_middle = DOT_HEIGHT * (series_index - (len(series_names) - 1) / 2)
             for dot in dots:
-                if dot.series == name:
-                    middle = middles[groups.index(dot.group)]
-                    from_middle = series_index - (len(series) - 1) / 2
-                    _draw_dot(axes, dot, middle + DOT_HEIGHT * from_middle, (colour, marker))
-        legend = legend_artists([axes]) if len(series) > 1 else []
+                if dot.series == series_name:
+                    y = middles[groups.index(dot.group)] + from_middle
+                    _draw_dot(axes, dot, y, (colour, marker))
+        legend = legend_artists([axes]) if len(series_names) > 1 else []
         chart.add_texts(title, x_label, legend=legend)
     return chart
 
@@ -106,13 +116,14 @@ def draw_dots(
 def _draw_bands(
     axes: Axes, heights: Sequence[float], labels: Sequence[str], *, has_zero_line: bool
 ) -> list[float]:
-    """Draw rows from the top: a band behind every second one, and labels and grid lines.
+    """Draw the background of rows: labels, grid lines and a grey band behind every second row.
 
     Args:
-        axes: The axes, whose y axis is in the unit of the heights.
-        heights: The height of each row.
-        labels: The label of each row.
-        has_zero_line: Whether a line is drawn at 0 of the x axis.
+        axes: The matplotlib axes of the panel. Its y axis is set to the unit of the heights, with 0
+            at the top.
+        heights: The height of each row, from the top.
+        labels: The label of each row, drawn beside it.
+        has_zero_line: Whether a vertical line is drawn at 0 of the x axis.
 
     Returns:
         The middle of each row on the y axis.
@@ -121,7 +132,8 @@ def _draw_bands(
     middles = [end - height / 2 for end, height in zip(ends, heights, strict=True)]
     for middle, height in list(zip(middles, heights, strict=True))[::2]:
         band = (middle - height / 2, middle + height / 2)
-        axes.axhspan(*band, color=BAND, linewidth=0, zorder=0)
+        # With zorder 0 the band lies behind everything else.
+        axes.axhspan(*band, color=BAND_COLOUR, linewidth=0, zorder=0)
     axes.set_yticks(middles, labels)
     axes.set_ylim(ends[-1], 0)
     axes.tick_params(axis="y", length=0)
@@ -132,13 +144,14 @@ def _draw_bands(
 
 
 def _draw_dot(axes: Axes, dot: DotPoint, y: float, dot_look: tuple[str, str]) -> None:
-    """Draw a dot, or a ring, and its interval along x.
+    """Draw a number as a dot, or a ring, and its interval as a horizontal line.
 
     Args:
-        axes: The axes.
-        dot: The number.
-        y: The place of the dot on the y axis.
-        dot_look: The colour and the marker.
+        axes: The matplotlib axes of the panel.
+        dot: The number ``value``; its ``interval`` (lower and upper end, None if unknown); and
+            ``filled``, which is False for a ring.
+        y: The position of the dot on the y axis.
+        dot_look: The colour, and matplotlib's code of the marker, such as ``"o"``.
     """
     colour, marker = dot_look
     if dot.interval is not None:
@@ -166,45 +179,48 @@ def draw_panels(
     group_titles: Mapping[str, str] | None = None,
     has_zero_line: bool = False,
 ) -> Chart:
-    """Draw dots in panels that share their rows, in as many rows of panels as the width needs.
+    """Draw numbers as dots in panels that have the same rows, in one or more lines of panels.
 
     Args:
-        dots: The numbers: the series of each is its panel, the group its row.
-        panel_titles: The titles of the panels by series.
-        row_labels: The labels beside the panels by group, from the top.
+        dots: The numbers. The ``series`` of a dot names its panel, and its ``group`` its row.
+        panel_titles: Series -> title of its panel.
+        row_labels: Group -> label beside its row, from the top.
         x_label: A description of the numbers.
         title: The title of the chart.
-        notes: Notes below the panels.
-        group_titles: The titles of groups of rows, by the first row of each.
+        notes: Lines of text below the panels.
+        group_titles: Bold titles over groups of rows: first row of the group -> title.
         has_zero_line: Whether a line is drawn at 0.
     """
     check_not_empty(dots)
-    # A title is a row without dots, of a key that no dot has.
+    # The label of each row. A title is a row without dots: no dot has the group of its key.
     labels: dict[str, str] = {}
     for row, label in row_labels.items():
         if row in (group_titles or {}):
-            labels[f"title of {row}"] = label_lines((group_titles or {})[row])
-        labels[row] = label_lines(label)
+            labels[f"title of {row}"] = axis_label((group_titles or {})[row])
+        labels[row] = axis_label(label)
+    # All sizes are in inches.
     heights = [LINE_HEIGHT * (label.count("\n") + 1) + 0.03 for label in labels.values()]
     longest_line = max(len(line) for label in labels.values() for line in label.split("\n"))
-    width_of_panels = current_width() - CHARACTER * longest_line
+    width_of_panels = current_width() - CHARACTER_WIDTH * longest_line
     n_fitting = max(1, int(width_of_panels / MIN_PANEL_WIDTH))
-    n_rows = math.ceil(len(panel_titles) / n_fitting)
-    n_columns = math.ceil(len(panel_titles) / n_rows)
+    n_panel_lines = math.ceil(len(panel_titles) / n_fitting)
+    n_columns = math.ceil(len(panel_titles) / n_panel_lines)
     row_indices = {row: index for index, row in enumerate(labels)}
-    with new_chart(n_rows * (sum(heights) + FRAME_HEIGHT + 2 * LINE_HEIGHT)) as chart:
-        all_axes = chart.subplots(n_rows, n_columns, sharey=True, squeeze=False).ravel()
+    with new_chart(n_panel_lines * (sum(heights) + FRAME_HEIGHT + 2 * LINE_HEIGHT)) as chart:
+        all_axes = chart.subplots(n_panel_lines, n_columns, sharey=True, squeeze=False).ravel()
+        # The last line may have fewer panels than columns.
         for axes in all_axes[len(panel_titles) :]:
             axes.remove()
         for axes, (panel, panel_title) in zip(all_axes, panel_titles.items(), strict=False):
-            axes.set_title(drawn_name(panel_title))
+            axes.set_title(printable_name(panel_title))
             middles = _draw_bands(axes, heights, list(labels.values()), has_zero_line=has_zero_line)
-            # Each panel is one series, so all dots have the look of the first.
+            # Each panel is one series, so all dots have the colour and marker of the first series.
             for dot in dots:
                 if dot.series == panel:
-                    _draw_dot(axes, dot, middles[row_indices[dot.group]], series_look(0))
+                    _draw_dot(axes, dot, middles[row_indices[dot.group]], colour_and_marker(0))
             axes.margins(x=0.15)
             axes.locator_params(axis="x", nbins=2)
+        # The first panel of each line has the labels of the rows; titles are bold.
         for axes in all_axes[::n_columns]:
             for tick_label, row in zip(axes.get_yticklabels(), labels, strict=True):
                 tick_label.set_weight("normal" if row in row_labels else "bold")
@@ -218,7 +234,7 @@ MAX_TICKED_SIZES, MAX_MARKED_POINTS = 12, 40
 """The maximum number of sizes with a tick each, and of points of a line with a dot each."""
 Scale = Literal["linear", "log2", "log10", "log2p1"]
 """``log2p1`` includes 0: from 1 on it is a logarithm to base 2."""
-SCALES: Mapping[str, Mapping[str, Any]] = {
+SCALE_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "log2": {"value": "log", "base": 2},
     "log10": {"value": "log", "base": 10},
     "log2p1": {"value": "symlog", "base": 2, "linthresh": 1},
@@ -244,39 +260,45 @@ def draw_lines(
     x_scale: Scale = "linear",
     y_scale: Scale = "linear",
 ) -> Chart:
-    """Draw one line per series in each panel, through the points in the order of their sizes.
+    """Draw numbers over sizes: in each panel one line per series.
 
-    Series and panels have their order of appearance.
+    A point has the attributes ``series``, ``size`` (its x), ``value`` (its y), ``panel``, and
+    ``interval``, which may be None. Series and panels are in the order of their first point.
 
     Args:
         points: The numbers.
         x_label: A description of the sizes.
         y_label: A description of the numbers.
         title: The title of the chart.
-        x_scale: The scale of the sizes.
-        y_scale: The scale of the numbers.
+        x_scale: The scale of the sizes: ``linear``, ``log2``, ``log10``, or ``log2p1``, which
+            is ``log2`` from 1 on and includes 0.
+        y_scale: The scale of the numbers, as ``x_scale``.
+
+    Returns:
+        The chart, a matplotlib figure.
     """
     check_not_empty(points)
-    series = list(dict.fromkeys(point.series for point in points))
+    series_names = list(dict.fromkeys(point.series for point in points))
     panels = list(dict.fromkeys(point.panel for point in points))
     sizes = sorted({point.size for point in points})
+    # Series are drawn a little beside each other, so that their intervals do not overlap.
     has_intervals = any(point.interval for point in points)
     series_distance = SERIES_DISTANCE if has_intervals else 0
     with new_panels(len(panels), min_width=1.6, max_columns=3) as (chart, all_axes):
         for axes, panel in zip(all_axes, panels, strict=True):
-            for index, name in enumerate(series):
-                series_points = [
-                    point for point in points if point.panel == panel and point.series == name
-                ]
+            panel_points = [point for point in points if point.panel == panel]
+            for index, name in enumerate(series_names):
+                series_points = [point for point in panel_points if point.series == name]
                 series_points.sort(key=lambda point: point.size)
                 if series_points:
-                    shift = series_distance * (index - (len(series) - 1) / 2)
-                    _draw_series(axes, name, series_points, series_look(index), shift)
-            if x_scale in SCALES:
-                axes.set_xscale(**SCALES[x_scale])
+                    shift = series_distance * (index - (len(series_names) - 1) / 2)
+                    _draw_series(axes, name, series_points, colour_and_marker(index), shift)
+            # SCALE_ARGUMENTS has matplotlib's arguments for each logarithmic scale.
+            if x_scale in SCALE_ARGUMENTS:
+                axes.set_xscale(**SCALE_ARGUMENTS[x_scale])
                 axes.xaxis.set_major_formatter("{x:g}")
-            if y_scale in SCALES:
-                axes.set_yscale(**SCALES[y_scale])
+            if y_scale in SCALE_ARGUMENTS:
+                axes.set_yscale(**SCALE_ARGUMENTS[y_scale])
                 axes.yaxis.set_major_formatter("{x:g}")
             # A few sizes have a tick each; with more, matplotlib chooses the ticks.
             if len(sizes) <= MAX_TICKED_SIZES:
@@ -285,7 +307,7 @@ def draw_lines(
                 axes.minorticks_off()
             axes.grid(axis="y")
             axes.set_title(panel_title(panel, all_axes))
-        legend = legend_artists(all_axes) if len(series) > 1 else []
+        legend = legend_artists(all_axes) if len(series_names) > 1 else []
         chart.add_texts(title, x_label, y_label, legend=legend)
     return chart
 
@@ -299,14 +321,15 @@ def _draw_series(
 ) -> None:
     """Draw a line through the points of a series, with an interval at each point that has one.
 
-    Not all points of a long line have a marker.
+    A line of more than ``MAX_MARKED_POINTS`` points has markers at about eight of them only.
 
     Args:
-        axes: The axes.
+        axes: The matplotlib axes of the panel.
         name: The name of the series, for the legend.
-        points: The points, sorted by size.
-        series_look: The colour and the marker.
-        shift: How far to the right it is drawn, in points.
+        points: The points, sorted by size: ``size`` is the x of a point, ``value`` its y, and
+            ``interval`` the lower and upper end along y, or None.
+        series_look: The colour, and matplotlib's code of the marker, such as ``"o"``.
+        shift: How far to the right everything is drawn, in points of 1/72 inch.
     """
     from matplotlib.transforms import ScaledTranslation
 
@@ -331,7 +354,7 @@ def _draw_series(
         label=legend_name(name),
         **shape,
     )
-    # Only now, for the limits of the axes are those of the numbers.
+    # Shift only after all is drawn: so the limits of the axes are computed from the numbers.
     for artist in artists:
         artist.set_transform(axes.transData + shift_by_inches)
 
@@ -358,16 +381,27 @@ CURVE_HEIGHT = 1.6
 
 
 def draw_curves(curves: Sequence[Curve], *, score_label: str) -> Chart:
-    """Draw development scores above losses, with a ring at the kept step of each run.
+    """Draw how scores and losses changed during trainings, one line per training.
+
+    The upper panel has the scores on development data, over the steps of the training. The lower
+    panel, if any loss is known, has the losses. A ring marks the step whose weights were kept.
 
     Args:
-        curves: The runs.
+        curves: The trainings: the ``name`` of each, its ``points`` with ``step``, ``score`` and
+            ``loss``, and its ``kept_step``.
         score_label: A description of the scores.
+
+    Returns:
+        The chart, a matplotlib figure.
+
+    Raises:
+        DataError: There are no points.
     """
     points = [point for curve in curves for point in curve.points]
     check_not_empty(
         points, problem="there is no curve to draw: nothing was validated while it was trained"
     )
+    # Field of a point -> label of the panel that shows it.
     label_by_field = {"score": score_label}
     if any(point.loss is not None for point in points):
         label_by_field["loss"] = "loss"
@@ -375,7 +409,7 @@ def draw_curves(curves: Sequence[Curve], *, score_label: str) -> Chart:
         all_axes = chart.subplots(len(label_by_field), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (field_name, label) in zip(all_axes, label_by_field.items(), strict=True):
             for index, curve in enumerate(curves):
-                _draw_curve(axes, curve, field_name, series_look(index))
+                _draw_curve(axes, curve, field_name, colour_and_marker(index))
             axes.grid(axis="both")
             axes.set_ylabel(wrap_text(label, CURVE_HEIGHT, TEXT_SIZE))
         legend = legend_artists(all_axes) if len(curves) > 1 else []
@@ -384,13 +418,14 @@ def draw_curves(curves: Sequence[Curve], *, score_label: str) -> Chart:
 
 
 def _draw_curve(axes: Axes, curve: Curve, field_name: str, curve_look: tuple[str, str]) -> None:
-    """Draw one field of a run's validations, with a ring at the kept step.
+    """Draw the scores or the losses of one training over its steps, with a ring at the kept step.
 
     Args:
-        axes: The axes.
-        curve: The run.
-        field_name: ``score`` or ``loss``; a validation without it is no point.
-        curve_look: The colour and the marker.
+        axes: The matplotlib axes of the panel.
+        curve: The training: its validations (``points``), and the step whose weights were kept
+            (``kept_step``, None if unknown).
+        field_name: ``score`` or ``loss``; validations where this field is None are omitted.
+        curve_look: The colour, and matplotlib's code of the marker, such as ``"o"``.
     """
     value_by_step = {}
     for point in curve.points:

@@ -20,17 +20,17 @@ WIDTH_PATTERN = re.compile(r"([0-9]*\.?[0-9]+) ?(in|cm|mm)?")
 INCHES_BY_UNIT = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4}
 TEXT_SIZE, SMALL_SIZE = 8, 7
 """The sizes of type in points: of titles and labels, and of all other texts."""
-LINE_HEIGHT, CHARACTER = 0.12, 0.058
+LINE_HEIGHT, CHARACTER_WIDTH = 0.12, 0.058
 """The height of a line and the mean width of a character of small type, in inches."""
 MAX_LABEL_WIDTH = 1.75
 """The maximum width of a line beside an axis, in inches."""
-INK, LINE, BAND = "#222222", "#BBBBBB", "#F4F4F4"
+INK_COLOUR, LINE_COLOUR, BAND_COLOUR = "#222222", "#BBBBBB", "#F4F4F4"
 """The colours of text, of thin lines, and of the bands behind every second group."""
 JOINTS = re.compile(r"(?<=[-_+/,=.:])")
 """The positions behind separators, at which a long word may be broken."""
 
 
-def drawn_name(name: str) -> str:
+def printable_name(name: str) -> str:
     """Return a name as figures show it: in one line, and shortened if it is long."""
     return shorten(escape_controls(as_one_line(name)))
 
@@ -40,21 +40,22 @@ _figure_width = ContextVar("figure width", default=WIDTHS["page"])
 
 @contextmanager
 def figure_width(width: str | float | None) -> Iterator[None]:
-    """Draw the figures of the block this wide.
+    """Set the width of the figures that are drawn in a ``with`` block.
 
     Args:
-        width: ``column``, ``page``, or a number of inches, cm or mm, such as ``3.3in``; None leaves
-            the width as it is, by default that of a page.
+        width: ``column``, ``page`` (the widths in a paper of two columns), or a number of inches,
+            cm or mm, such as ``3.3in``; None leaves the width as it is.
 
     Raises:
         StsbenchError: The text is no width.
     """
     inches = current_width() if width is None else parse_width(str(width))
-    token = _figure_width.set(inches)
+    # The width before the block, to which it is set back.
+    previous_width = _figure_width.set(inches)
     try:
         yield
     finally:
-        _figure_width.reset(token)
+        _figure_width.reset(previous_width)
 
 
 def current_width() -> float:
@@ -63,14 +64,20 @@ def current_width() -> float:
 
 
 def parse_width(text: str) -> float:
-    """Return a width in inches; a number without a unit is one of inches.
+    """Return the width in inches that a text means.
+
+    Args:
+        text: ``column`` or ``page``, which ``WIDTHS`` has in inches; or a number with the unit
+            ``in``, ``cm`` or ``mm``, or without one, which means inches.
 
     Raises:
-        StsbenchError: The text is no width.
+        StsbenchError: The text is no width, or one that a figure may not have.
     """
     inches = WIDTHS.get(text, 0.0)
-    if match := WIDTH_PATTERN.fullmatch(text):
-        inches = float(match[1]) * INCHES_BY_UNIT[match[2] or "in"]
+    match = WIDTH_PATTERN.fullmatch(text)
+    if match:
+        number, unit = match.groups()
+        inches = float(number) * INCHES_BY_UNIT[unit or "in"]
     if not MIN_WIDTH <= inches <= MAX_WIDTH:
         raise StsbenchError(
             f"`width={text}`: give {', '.join(WIDTHS)}, or {MIN_WIDTH:g} to {MAX_WIDTH:g} inches, "
@@ -80,32 +87,36 @@ def parse_width(text: str) -> float:
 
 
 def wrap_text(text: str, inches: float, size: float = SMALL_SIZE) -> str:
-    """Return a text in lines of about so many inches at most; its own lines stay apart.
+    """Return a text broken into lines that are about ``inches`` wide at most.
 
-    Lines end between words, or at separators within words that are longer than a line.
+    Lines end between words, or behind a hyphen or the like in a word that is longer than a line.
+    Line ends in the text are kept.
 
     Args:
         text: The text.
-        inches: The width of a line.
-        size: The size of the type in points.
+        inches: The width of a line. It is compared with a mean width of characters.
+        size: The size of the type in points; ``CHARACTER_WIDTH`` is that of ``SMALL_SIZE``.
     """
-    max_length = max(1, int(inches / CHARACTER * SMALL_SIZE / size))
+    # In characters.
+    max_length = max(1, int(inches / CHARACTER_WIDTH * SMALL_SIZE / size))
     lines: list[str] = []
-    for own_line in text.split("\n"):
+    for original_line in text.split("\n"):
         lines.append("")
-        for word in own_line.split(" "):
+        for word in original_line.split(" "):
             word_with_blank = f"{word} "
             is_long = len(word_with_blank) > max_length
-            for segment in JOINTS.split(word_with_blank) if is_long else [word_with_blank]:
+            # JOINTS matches the positions at which a long word may be broken.
+            segments = JOINTS.split(word_with_blank) if is_long else [word_with_blank]
+            for segment in segments:
                 if lines[-1] and len(lines[-1]) + len(segment.rstrip()) > max_length:
                     lines.append("")
                 lines[-1] += segment
     return "\n".join(line.rstrip() for line in lines)
 
 
-def label_lines(name: str) -> str:
+def axis_label(name: str) -> str:
     """Return a name for an axis: divided into lines that take a third of the figure at most."""
-    return wrap_text(drawn_name(name), min(current_width() / 3, MAX_LABEL_WIDTH))
+    return wrap_text(printable_name(name), min(current_width() / 3, MAX_LABEL_WIDTH))
 
 
 def legend_name(name: str) -> str:
@@ -113,5 +124,5 @@ def legend_name(name: str) -> str:
 
     Matplotlib omits labels that begin with an underscore: a character of no width precedes it.
     """
-    label = drawn_name(name)
+    label = printable_name(name)
     return f"\u200b{label}" if label.startswith("_") else label

@@ -13,7 +13,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from stsbench.core.errors import DataError
-from stsbench.plots.labels import current_width, drawn_name, wrap_text
+from stsbench.plots.labels import current_width, printable_name, wrap_text
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
@@ -33,7 +33,7 @@ MAX_PANEL_HEIGHT = 2.8
 """The maximum height of a panel of lines or points, in inches."""
 
 
-def series_look(index: int) -> tuple[str, str]:
+def colour_and_marker(index: int) -> tuple[str, str]:
     """Return the colour and the marker of a series by its index; they repeat after 49 series."""
     colour, marker = LOOKS[index % len(LOOKS)]
     return COLOURS[colour], MARKERS[marker]
@@ -49,10 +49,15 @@ def check_not_empty(
 
 @contextmanager
 def new_chart(height: float) -> Iterator[Chart]:
-    """Yield an empty chart of this height in inches, and apply the style while it is drawn.
+    """Yield an empty chart to a ``with`` block that draws it.
 
-    Its title, labels and legend make it higher, see :meth:`Chart.add_texts`.
+    The block is run with the fonts and colours that all charts have in matplotlib's settings.
+
+    Args:
+        height: The height of the panels in inches. Title, labels and legend are added to it, see
+            :meth:`Chart.add_texts`.
     """
+    # Here, because matplotlib is only needed to draw.
     from stsbench.plots.chart import Chart, styled
 
     with styled():
@@ -63,13 +68,16 @@ def new_chart(height: float) -> Iterator[Chart]:
 def new_panels(
     n_panels: int, *, min_width: float, max_columns: int, same_axes: bool = True
 ) -> Iterator[tuple[Chart, list[Axes]]]:
-    """Yield an empty chart and the axes of its panels, row by row, as :func:`new_chart` does.
+    """Yield an empty chart with panels to a ``with`` block that draws them.
 
     Args:
         n_panels: The number of panels.
         min_width: The minimum width of a panel in inches.
         max_columns: The maximum number of panels in a row.
-        same_axes: Whether all panels have the same axes.
+        same_axes: Whether all panels have the same limits of their x axes and of their y axes.
+
+    Yields:
+        The chart, a matplotlib figure, and the matplotlib axes of its panels, row by row.
     """
     n_fitting = max(1, int(current_width() / min_width))
     n_rows = math.ceil(n_panels / min(max_columns, n_fitting))
@@ -89,7 +97,7 @@ def new_panels(
 def panel_title(name: str, all_axes: Sequence[Axes]) -> str:
     """Return the title of a panel, in lines that are as wide as one of all panels."""
     n_columns = all_axes[0].get_subplotspec().get_gridspec().ncols
-    return wrap_text(drawn_name(name), current_width() / n_columns - 0.3)
+    return wrap_text(printable_name(name), current_width() / n_columns - 0.3)
 
 
 def legend_artists(all_axes: Sequence[Axes]) -> list[Any]:
@@ -101,9 +109,9 @@ def legend_artists(all_axes: Sequence[Axes]) -> list[Any]:
     return list(artists.values())
 
 
-def numbered_artists(names: Sequence[str]) -> list[Any]:
+def numbered_legend_artists(names: Sequence[str]) -> list[Any]:
     """Return the artists of a legend of the names behind the numbers at points, from 1."""
     from matplotlib.lines import Line2D
 
-    labels = [f"{number} {drawn_name(name)}" for number, name in enumerate(names, 1)]
+    labels = [f"{number} {printable_name(name)}" for number, name in enumerate(names, 1)]
     return [Line2D([], [], linestyle="none", label=label) for label in labels]

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stsbench.plots.labels import (
-    CHARACTER,
-    INK,
+    CHARACTER_WIDTH,
+    INK_COLOUR,
     LINE_HEIGHT,
+    axis_label,
     current_width,
-    drawn_name,
-    label_lines,
+    printable_name,
     wrap_text,
 )
 from stsbench.plots.panels import (
@@ -22,7 +22,7 @@ from stsbench.plots.panels import (
     check_not_empty,
     new_chart,
     new_panels,
-    numbered_artists,
+    numbered_legend_artists,
     panel_title,
 )
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 ROW_HEIGHT, MIN_CELL_WIDTH = 0.19, 0.11
 """In inches: the height of a row of numbers, and the least width of a cell with an upright one."""
-SHADES = "cividis"
+COLOUR_MAP = "cividis"
 """A colour map of even lightness, also for the colour-blind; in grey its order is the same."""
-DARK_SHARE = 0.55
+MAX_DARK_FRACTION = 0.55
 """The share of the colour map, from the dark end, on which numbers are white."""
 
 
@@ -75,12 +75,14 @@ def draw_heat(
     column_names = list(dict.fromkeys(cell.column for cell in cells))
     panels = list(dict.fromkeys(cell.panel for cell in cells))
     value_range = (min(numbers), max(numbers))
-    row_labels = [*map(label_lines, row_names)]
+    row_labels = [*map(axis_label, row_names)]
     longest_line = max(len(line) for label in row_labels for line in label.split("\n"))
-    cell_width = (current_width() - CHARACTER * longest_line - 0.4) / len(column_names)
-    number_width = CHARACTER * (1 + max(len(f"{number:{number_format}}") for number in numbers))
-    column_labels = [*map(label_lines, column_names)]
-    names_width = CHARACTER * max(map(len, "\n".join(column_labels).split("\n")))
+    cell_width = (current_width() - CHARACTER_WIDTH * longest_line - 0.4) / len(column_names)
+    number_width = CHARACTER_WIDTH * (
+        1 + max(len(f"{number:{number_format}}") for number in numbers)
+    )
+    column_labels = [*map(axis_label, column_names)]
+    names_width = CHARACTER_WIDTH * max(map(len, "\n".join(column_labels).split("\n")))
     # Numbers and names that are wider than their cells stand upright.
     number_rotation = 0 if number_width <= cell_width else 90
     name_rotation = 0 if names_width < cell_width else 90
@@ -101,7 +103,7 @@ def draw_heat(
                 number.set(rotation=number_rotation, visible=cell_width >= MIN_CELL_WIDTH)
             axes.set_xticks(range(len(column_names)), column_labels, rotation=name_rotation)
             axes.set_yticks(range(len(row_names)), row_labels)
-            title_lines = wrap_text(drawn_name(panel), cell_width * len(column_names))
+            title_lines = wrap_text(printable_name(panel), cell_width * len(column_names))
             axes.set_title(title_lines, loc="left")
             axes.tick_params(length=0)
         bar = chart.colorbar(image, ax=list(all_axes), location="bottom", aspect=40, pad=0.02)
@@ -119,17 +121,22 @@ def _draw_cells(
     value_range: Interval,
     number_format: str,
 ) -> Any:  # noqa: ANN401 - matplotlib
-    """Draw the coloured cells of one panel with their numbers, and return the artist of colours.
+    """Draw the cells of one panel of a heat map: coloured rectangles with a number in each.
 
     Args:
-        axes: The axes of the panel.
-        cells: The cells of the panel; one without a number, or with NaN, stays empty.
+        axes: The matplotlib axes of the panel.
+        cells: The cells of the panel: the ``value`` of each, and the names of its ``row`` and
+            ``column``. A cell with the value NaN stays empty, as does one that is not there.
         row_names: The names of all rows, from the top.
         column_names: The names of all columns.
         value_range: The lowest and the highest number of all panels, the ends of the colour map.
-        number_format: The format of the numbers.
+        number_format: The format of the numbers, such as ``.1f``.
+
+    Returns:
+        Matplotlib's image of the colours, from which a scale of colours can be drawn.
     """
     low, high = value_range
+    # Row by row; NaN is an empty cell.
     grid = [[float("nan")] * len(column_names) for _ in row_names]
     for cell in cells:
         if math.isnan(cell.value):
@@ -137,11 +144,13 @@ def _draw_cells(
         row_index = row_names.index(cell.row)
         column_index = column_names.index(cell.column)
         grid[row_index][column_index] = cell.value
-        share = (cell.value - low) / (high - low) if high > low else 0.0
+        # Where the number is between the ends of the colour map; up to MAX_DARK_FRACTION the
+        # colours are dark.
+        fraction = (cell.value - low) / (high - low) if high > low else 0.0
         style = {"ha": "center", "va": "center"}
-        style["color"] = "white" if share <= DARK_SHARE else "black"
+        style["color"] = "white" if fraction <= MAX_DARK_FRACTION else "black"
         axes.text(column_index, row_index, f"{cell.value:{number_format}}", **style)
-    return axes.imshow(grid, cmap=SHADES, vmin=low, vmax=high, aspect="auto")
+    return axes.imshow(grid, cmap=COLOUR_MAP, vmin=low, vmax=high, aspect="auto")
 
 
 MAX_LARGE_POINTS = 500
@@ -182,9 +191,11 @@ def draw_scatter(
     same_scale: bool = True,
     violins: Sequence[Violin] = (),
 ) -> Chart:
-    """Draw points in panels, in their order of appearance, with densities over them.
+    """Draw points in the plane, in panels that are in the order of their first point.
 
-    Points with a name have a number beside them, and the legend has the names by number.
+    A point has the attributes ``x``, ``y`` and ``panel``. It may have a ``value``, which decides
+    its colour. It may have a ``name``: then a number is beside the point, and the legend says which
+    name the number stands for.
 
     Args:
         points: The points.
@@ -193,8 +204,12 @@ def draw_scatter(
         value_label: A description of the values that decide colours, for the scale of colours; it
             is drawn if any point has a value.
         title: The title of the chart.
-        same_scale: Whether all panels have the same axes.
-        violins: Densities over the points.
+        same_scale: Whether all panels have the same limits of their axes.
+        violins: Densities to draw upright in the panel of each: for many numbers along y, how
+            frequent each height is.
+
+    Returns:
+        The chart, a matplotlib figure.
     """
     check_not_empty(points, problem="there are no points to draw")
     panels = list(dict.fromkeys(point.panel for point in points))
@@ -215,7 +230,7 @@ def draw_scatter(
             axes.grid()
         if colour_values:
             chart.colorbar(image, ax=list(all_axes), label=value_label, aspect=30)
-        legend = numbered_artists(names)
+        legend = numbered_legend_artists(names)
         chart.add_texts(title, x_label, y_label, legend=legend, handle_length=0)
     return chart
 
@@ -232,38 +247,45 @@ def _draw_violin(axes: Axes, violin: Violin) -> None:
 def _draw_panel(
     axes: Axes, points: Sequence[ScatterPoint], names: Sequence[str], value_range: Interval
 ) -> Any:  # noqa: ANN401 - matplotlib
-    """Draw the points of one panel, and return the artist of the points.
+    """Draw the points of one panel, each in the colour of its value.
 
-    All points have the first colour unless each has a value. If they are more than
-    ``MAX_LARGE_POINTS``, they are small, pale, and drawn as a bitmap.
+    If any point has no value, all have one colour. If there are more than ``MAX_LARGE_POINTS``,
+    they are small, pale, and drawn as a bitmap, which keeps files small.
 
     Args:
-        axes: The axes of the panel.
-        points: The points of the panel.
-        names: The names of points in all panels; the number at a point is the position of its name.
+        axes: The matplotlib axes of the panel.
+        points: The points of the panel. Those with the same text ``joined`` are joined by a line,
+            in their order; those where it is empty are not.
+        names: The names of points in all panels. The number beside a point is the position of its
+            name in this list, from 1; a point with an empty name has none.
         value_range: The lowest and the highest value of all panels, the ends of the colour map.
+
+    Returns:
+        Matplotlib's object of the points, from which a scale of colours can be drawn.
     """
-    for joined in dict.fromkeys(point.joined for point in points if point.joined):
-        line = [(point.x, point.y) for point in points if point.joined == joined]
-        axes.plot(*zip(*line, strict=True), color=INK, linewidth=0.6, zorder=1)
-    is_large = len(points) > MAX_LARGE_POINTS
+    lines = dict.fromkeys(point.joined for point in points if point.joined)
+    for line in lines:
+        x_of_line = [point.x for point in points if point.joined == line]
+        y_of_line = [point.y for point in points if point.joined == line]
+        axes.plot(x_of_line, y_of_line, color=INK_COLOUR, linewidth=0.6, zorder=1)
+    has_many_points = len(points) > MAX_LARGE_POINTS
     colour_values = [point.value for point in points]
+    # Matplotlib's arguments: "s" is the area of a point, and "c" are the values for its colours.
     style: dict[str, Any] = {"s": 25 if names else 9, "edgecolors": "black"}
-    if is_large:
+    if has_many_points:
         style = {"s": 3, "edgecolors": "none", "alpha": 0.4}
-    has_values = None not in colour_values
-    if not has_values:
+    if None in colour_values:
         style["color"] = COLOURS[0]
     else:
         style |= {
             "c": colour_values,
-            "cmap": SHADES,
+            "cmap": COLOUR_MAP,
             "vmin": value_range[0],
             "vmax": value_range[1],
         }
     x = [point.x for point in points]
     y = [point.y for point in points]
-    image = axes.scatter(x, y, rasterized=is_large, linewidths=0.3, zorder=2, **style)
+    image = axes.scatter(x, y, rasterized=has_many_points, linewidths=0.3, zorder=2, **style)
     for point in points:
         if point.name:
             number = str(names.index(point.name) + 1)

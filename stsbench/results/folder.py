@@ -38,7 +38,7 @@ MAX_COLUMN_BYTES = 1 << 30
 """The maximum size of a file of per-item columns."""
 
 
-def as_arrays(columns: Mapping[str, npt.NDArray[Any] | list[str]]) -> dict[str, npt.NDArray[Any]]:
+def columns_to_numpy(columns: ItemColumns) -> dict[str, npt.NDArray[Any]]:
     """Return per-item columns as arrays; texts become arrays of objects, as in a file's columns."""
     return {
         name: column if isinstance(column, np.ndarray) else np.array(column, dtype=object)
@@ -50,6 +50,10 @@ def to_parquet(columns: ItemColumns) -> bytes:
     """Return per-item columns as the bytes of a parquet file.
 
     Arrow's arrays are made of buffers, because ``pyarrow.array`` would import pandas.
+
+    Args:
+        columns: One value per item of a score, by column name: an array ``(n,)`` of numbers, or n
+            texts.
     """
     import pyarrow
     import pyarrow.parquet
@@ -57,6 +61,7 @@ def to_parquet(columns: ItemColumns) -> bytes:
     arrow_columns: dict[str, pyarrow.Array] = {}
     for name, values in columns.items():
         column = np.asarray(values)
+        # Booleans, integers, unsigned integers and floats; all other columns are texts.
         if column.dtype.kind in "biuf":
             if column.dtype == bool:
                 # Arrow stores eight booleans a byte, the first in the lowest bit.
@@ -82,12 +87,15 @@ def to_parquet(columns: ItemColumns) -> bytes:
 
 
 def read_columns(path: Path, n: int, content: bytes | None = None) -> dict[str, npt.NDArray[Any]]:
-    """Read the per-item columns of a result.
+    """Read the per-item columns of a result: one value per scored item in each column.
 
     Args:
         path: The parquet file.
-        n: The number of items of the result.
+        n: The number of items of the result, and so of rows of the file.
         content: The bytes of the file, if they are read already.
+
+    Returns:
+        An array ``(n,)`` by column name; texts are arrays of Python strings.
 
     Raises:
         DataError: The file is missing or broken, or has another number of items.
@@ -99,35 +107,40 @@ def read_columns(path: Path, n: int, content: bytes | None = None) -> dict[str, 
         read_bounded(path, MAX_COLUMN_BYTES) if content is None else content
     )
     read_errors = OSError, ValueError, TypeError, pyarrow.ArrowException
+    # Any of these errors becomes a DataError that begins with the path.
     with translate_errors(f"{path}: cannot be read", DataError, *read_errors, max_length=200):
         with pyarrow.parquet.ParquetFile(stream) as file:
             metadata, schema = file.metadata, file.schema_arrow
         # Checked before the rows are read: a small file may hold very many equal rows.
-        if metadata.num_rows != n or len(set(schema.names)) < len(schema.names):
+        has_repeated_name = len(set(schema.names)) < len(schema.names)
+        if metadata.num_rows != n or has_repeated_name:
             raise ValueError(
                 f"{metadata.num_rows} rows of {len(schema.names)} columns, "
                 f"the result is of {n} items"
             )
         batches = list(parquet_batches(stream, path, where=str(path), metadata=metadata))
-        # The batches have the schema, in which texts are dictionary arrays; without any batch it is
-        # that of the file.
-        table = pyarrow.Table.from_batches(batches, None if batches else schema)
-        return {name: _as_array(table[name].combine_chunks()) for name in schema.names}
+        # Batches bring their own schema, in which texts are dictionary arrays. A file without rows
+        # has no batch: then the schema of the file is needed.
+        table_schema = None if batches else schema
+        table = pyarrow.Table.from_batches(batches, table_schema)
+        return {name: _column_to_numpy(table[name].combine_chunks()) for name in schema.names}
 
 
-def _as_array(column: pyarrow.Array) -> npt.NDArray[Any]:
-    """Return a column as its ``to_numpy`` does, which would import pandas.
+def _column_to_numpy(column: pyarrow.Array) -> npt.NDArray[Any]:
+    """Return the n values of an Arrow column as a NumPy array ``(n,)``.
 
-    Texts become an array of objects.
+    Texts, and columns of any other type, become an array of Python objects. Arrow's own
+    ``to_numpy`` is not used, because it imports pandas.
     """
     from pyarrow import types
 
+    # Booleans are stored as bits, which NumPy cannot read.
     if types.is_boolean(column.type):
         return np.from_dlpack(column.cast("uint8")).astype(bool)
     if types.is_integer(column.type) or types.is_floating(column.type):
         return np.from_dlpack(column)
     if types.is_dictionary(column.type) and not column.null_count:
-        # The distinct texts, and for each item the index of its own.
+        # A dictionary array holds each distinct text once, and for each item the index of its text.
         texts: npt.NDArray[Any] = np.array(column.dictionary.to_pylist(), dtype=object)
         return np.asarray(texts[np.from_dlpack(column.indices)])
     return np.array(column.to_pylist(), dtype=object)
@@ -140,10 +153,12 @@ MAX_RESULT_BYTES = 64 << 20
 def write_result(result: Result, folder: Path) -> Path:
     """Write a Result and its per-item columns into a results folder, and return its path.
 
-    It is recorded as the current state of its cell.
+    A cell is an encoder on a task, by a protocol, with its seeds. A folder may hold results of
+    several states of a cell, whose encoders differ in weights, settings or package versions. The
+    written Result is recorded as the current state of its cell, which tables then show.
 
     Args:
-        result: The Result. One without columns leaves those of its file as they are.
+        result: The Result. If it has no per-item columns, an existing file of columns stays.
         folder: The results folder.
 
     Raises:
@@ -155,11 +170,12 @@ def write_result(result: Result, folder: Path) -> Path:
     content = encode_result(result)
     if not current_record_path(result, folder).exists():
         other_states = _read_other_states(result, path)
-        # The only state of a cell has no record. If this run ends before it records the new state,
-        # the earlier one must still be current.
+        # A cell with a single state has no record of which is current. If this run is stopped
+        # before it records the new state, the earlier one must still be current.
         if len(other_states) == 1:
             _write_current_record(other_states[0], folder)
-    # A missing or broken file is no result of another encoder: it is replaced.
+    # Two encoders may have the same file name. A missing or broken file, for which read_result
+    # raises DataError, is replaced.
     with suppress(DataError):
         stored = read_result(path)
         if (stored.encoder, stored.task, stored.split) != (
@@ -183,11 +199,9 @@ def write_result(result: Result, folder: Path) -> Path:
 def record_current(result: Result, folder: Path) -> None:
     """Record that a Result of a folder is the current state of its cell.
 
-    The only state of a cell needs no record.
-
-    Args:
-        result: The Result, whose file is in the folder.
-        folder: The results folder.
+    A cell is an encoder on a task, by a protocol, with its seeds. Its states differ in the
+    encoder's weights, settings or package versions. The record is a file with the hash of the
+    current state, the ``cell_id``. A cell with a single state needs no record.
 
     Raises:
         OutputError: The folder cannot be written.
@@ -212,16 +226,19 @@ def _read_current_record(record_path: Path) -> str:
 
 
 def _read_other_states(result: Result, path: Path) -> list[Result]:
-    """Return the results of the same cell in other states, from the files beside it.
+    """Return the other results of a cell: of the same encoder, task, protocol and seeds.
+
+    They differ from it by the state of the encoder: its weights, settings or package
+    versions. Broken files are skipped.
 
     Args:
-        result: The Result of the cell that is not returned.
-        path: Its file, which need not exist.
+        result: The Result that is not returned.
+        path: Its file, which need not exist. The others are searched in its folder.
     """
     if not path.parent.is_dir():
         return []
-    # The id at the end of the name differs from state to state; what is before it is the cell's
-    # task and split.
+    # A file is called TASK.SPLIT.ID.json, and its id differs from state to state. Only files with
+    # the same task and split are read.
     name_start = path.name.removesuffix(f"{result.cell_id}.json")
     results = []
     for other_path in sorted(path.parent.glob("*.json")):
@@ -232,17 +249,17 @@ def _read_other_states(result: Result, path: Path) -> list[Result]:
 
 
 def encode_result(result: Result) -> bytes:
-    """Return the bytes of a Result's file, after checking that it is valid.
+    """Return the JSON bytes of a Result's file, after checking that the Result is valid.
 
-    Its values may come from a user's own evaluator or encoder.
+    It is checked because its values may come from a user's own evaluator or encoder.
 
     Raises:
         DataError: The Result is not valid; names the field.
     """
     try:
         content = result_to_json(result)
-        # Raises an error for a value of another type than its field's.
-        _DECODER.decode(content)
+        # Decoded only because that raises an error for a value of another type than its field's.
+        _RESULT_DECODER.decode(content)
         problem = next(find_problems(result), None)
     except (TypeError, ValueError, RecursionError) as error:
         problem = as_one_line(error)[:300]
@@ -258,11 +275,12 @@ def result_to_json(result: Result) -> bytes:
 
     Keys are in the order of the fields with the digest last, and floats read back exactly.
     """
-    fields = {**_file_fields(result), "digest": digest_fields(_file_fields(result))}
+    fields = _fields_without_digest(result)
+    fields["digest"] = digest_fields(fields)
     return (json.dumps(fields, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def _file_fields(result: Result) -> dict[str, Any]:
+def _fields_without_digest(result: Result) -> dict[str, Any]:
     """Return the fields of a result file, without the digest."""
     fields = msgspec.structs.asdict(result)
     del fields["per_item"], fields["path"], fields["digest"]
@@ -272,20 +290,21 @@ def _file_fields(result: Result) -> dict[str, Any]:
 
 
 # Made once: a folder may hold ten thousand files.
-_DECODER = msgspec.json.Decoder(Result)
+_RESULT_DECODER = msgspec.json.Decoder(Result)
 
 
 def read_result(path: Path) -> Result:
-    """Read one Result.
+    """Read the Result in a JSON file; its ``path`` is set, its per-item columns are not read.
 
     Raises:
-        DataError: The file is no result of this schema, was changed, or is not at the path that
-            belongs to its fields; names file and field.
+        DataError: The file is no result of this schema. Or its digest, a hash over its other
+            fields, shows that it was changed. Or its folder and name are not those that follow
+            from its encoder, task, split and protocol. The message names the file.
     """
     decode_errors = msgspec.DecodeError, UnicodeDecodeError, RecursionError
     problem = f"{path}: is not a result file of schema {SCHEMA}"
     with translate_errors(problem, DataError, *decode_errors):
-        result = _DECODER.decode(read_bounded(path, MAX_RESULT_BYTES))
+        result = _RESULT_DECODER.decode(read_bounded(path, MAX_RESULT_BYTES))
     if result.schema != SCHEMA:
         raise DataError(
             f"{path}: is a result of schema {result.schema}, "
@@ -295,18 +314,20 @@ def read_result(path: Path) -> Result:
         raise DataError(
             f"{path}: has no digest, so an earlier stsbench wrote it; run the cell again"
         )
-    # A file has no per-item columns: they are in a file beside it.
-    is_changed = bool(result.per_item) or result.digest != digest_fields(_file_fields(result))
-    if is_changed:
+    # stsbench writes per-item columns into a file of their own, never into this one.
+    has_own_columns = bool(result.per_item)
+    if has_own_columns or result.digest != digest_fields(_fields_without_digest(result)):
         raise DataError(
             f"{path}: is not as stsbench wrote it, its digest is of other values; "
             "run the cell again"
         )
+    # Relative to the results folder: ENCODER/TASK.SPLIT.ID.json.
     expected_path = result.path_in(Path())
     folder_name = path.parent.name
     if folder_name in ("", ".."):
+        # The path was typed relative to the encoder's folder, so that it does not name it.
         folder_name = path.resolve().parent.name
-    # Some file systems do not distinguish capitals.
+    # Compared without case, because some file systems do not distinguish capitals.
     if (folder_name.casefold(), path.name.casefold()) != (
         expected_path.parent.name.casefold(),
         expected_path.name.casefold(),
@@ -328,17 +349,22 @@ def read_items(path: Path) -> dict[str, npt.NDArray[Any]]:
 
 
 def read_item_columns(result: Result, content: bytes | None = None) -> dict[str, npt.NDArray[Any]]:
-    """Return the per-item columns of a Result, its own or those beside its file.
+    """Return the per-item columns of a Result: its own, or else those of the file beside its file.
 
     Args:
-        result: The Result.
+        result: The Result: a new one has its columns in ``per_item``, one that was read has the
+            ``path`` of its file.
         content: The bytes of the file of columns, if they are read already.
 
+    Returns:
+        An array with one value per scored item, ``(n,)``, by column name.
+
     Raises:
-        DataError: The columns are missing or broken, or differ from those of the score.
+        DataError: The columns are missing or broken. Or their hash is not ``result.items``, the
+            hash of the columns that the score was computed from.
     """
     if result.per_item:
-        return as_arrays(result.per_item)
+        return columns_to_numpy(result.per_item)
     if result.path is None:
         raise DataError(
             f"the result of {result.encoder} on {result.task} holds no per-item columns"
@@ -381,13 +407,18 @@ class ResultFolder(NamedTuple):
 def read_folder(folder: Path, encoder: str | None = None) -> ResultFolder:
     """Read a results folder, or the folder of one encoder in it.
 
-    The current Result of a cell is its only one, or the one that a run made or reused last, as
-    :func:`record_current` has recorded. Several states without such a record are a problem, and
-    so is a broken file; problems are returned, not raised.
+    A cell is an encoder on a task, by a protocol, with its seeds. Its states differ in the
+    encoder's weights, settings or package versions. If a cell has one state, that is the current
+    one. If it has several, the current one is that which a run made or reused last, as
+    :func:`record_current` has recorded. Without such a record the cell is a problem, and all of its
+    states are older. A broken file is a problem too. Problems are returned, not raised.
 
     Args:
         folder: The results folder.
         encoder: The name of the folder of one encoder in it; None for all encoders.
+
+    Returns:
+        The current results, the problems, and the older results.
 
     Raises:
         OutputError: The folder does not exist, or cannot be read.
@@ -416,10 +447,11 @@ def _is_recorded_as_current(result: Result) -> bool:
 
 
 def _unclear_cell_problem(states: Sequence[Result]) -> Problem:
-    """Describe a cell with several states, none of which is recorded as current.
+    """Return the problem of a cell with several results, none of which is recorded as current.
 
     Args:
-        states: The results of the cell, two or more.
+        states: The results of one encoder, task, protocol and seed, two or more. They differ in
+            the state of the encoder: its weights, settings or package versions.
     """
     first = states[0]
     first_path = first.path or Path()
@@ -433,16 +465,17 @@ def _unclear_cell_problem(states: Sequence[Result]) -> Problem:
 
 
 def read_states(folder: Path, encoder: str | None = None) -> ResultFolder:
-    """Read a results folder, without deciding which state of a cell is current.
+    """Read all results of a results folder, without deciding which of them are current.
 
-    Files that are no valid results are among the problems.
+    Results of the same encoder, task, protocol and seeds may differ in the state of the encoder:
+    its weights, settings or package versions.
 
     Args:
         folder: The results folder, or the folder of one encoder in it.
         encoder: The name of the folder of one encoder in it; None for all encoders.
 
     Returns:
-        The results of all states, all of them in ``results``.
+        All results in ``results``, and the files that are no valid results in ``problems``.
 
     Raises:
         OutputError: The folder does not exist, or cannot be read.
@@ -450,6 +483,7 @@ def read_states(folder: Path, encoder: str | None = None) -> ResultFolder:
     if not folder.is_dir():
         raise OutputError(f"results folder '{folder}' does not exist", remedy=Remedy("score"))
     all_states = ResultFolder(results=[], problems=[])
+    # Folders that cannot be listed are added to the problems on the way.
     for path in _result_files(folder, encoder, all_states.problems):
         try:
             all_states.results.append(read_result(path))
@@ -458,28 +492,32 @@ def read_states(folder: Path, encoder: str | None = None) -> ResultFolder:
     is_empty = not all_states.results and not all_states.problems
     is_folder_of_one_encoder = not encoder and is_empty and any(folder.glob("*.json"))
     if is_folder_of_one_encoder:
-        # The results folder is its parent: read it, for this encoder only.
+        # The results folder is the parent: read that, for this encoder only.
         absolute = folder.absolute()
         return read_states(absolute.parent, absolute.name)
     return all_states
 
 
 def _result_files(folder: Path, encoder: str | None, problems: list[Problem]) -> Iterator[Path]:
-    """Yield the files ``*/*.json``, sorted; folders that cannot be read are added to problems.
+    """Yield the paths of a results folder's JSON files, ``ENCODER/*.json``, sorted.
 
-    Listing takes half the time of ``glob`` for ten thousand files.
+    Folders are listed by ``iterdir``, because ``glob`` takes twice the time for ten thousand files.
 
     Args:
         folder: The results folder, with a folder per encoder.
-        encoder: The name of the only folder to list; None for all.
-        problems: A list to which problems are added.
+        encoder: The name of the only encoder's folder to list; None for all.
+        problems: A list of the caller, to which a problem is appended for each encoder's folder
+            that cannot be listed.
+
+    Raises:
+        OutputError: The results folder itself cannot be listed.
     """
     try:
         paths = sorted(path for path in folder.iterdir() if encoder in (None, path.name))
     except OSError as error:
         raise OutputError(f"results folder '{folder}' cannot be read: {error.strerror}") from error
     for path in paths:
-        # A broken link may have led to results: listing it is a problem.
+        # A broken link is listed like a folder; that fails, so that it becomes a problem.
         is_broken_link = path.is_symlink() and not path.exists()
         if not path.is_dir() and not is_broken_link:
             continue
@@ -494,19 +532,20 @@ def _result_files(folder: Path, encoder: str | None, problems: list[Problem]) ->
 def find_lost_results(folder: Path) -> list[Problem]:
     """Find results that are missing from a results folder, or the folder of one encoder.
 
-    A result is missing if only its per-item columns exist, or if a folder has its name.
+    A result is missing if the file of its per-item columns exists without the JSON file beside it,
+    or if a folder has the name of a JSON file of a result.
 
     Args:
-        folder: The results folder, with a folder per encoder, or one of these.
+        folder: The results folder, with a folder per encoder, or the folder of one encoder.
 
     Returns:
-        A problem for each of them; its path is that of the result's file.
+        One problem per missing result, with the path that its JSON file should have.
     """
     item_files = [*folder.glob("*.items.parquet"), *folder.glob("*/*.items.parquet")]
     expected_paths = {
         file.with_name(file.name.replace(".items.parquet", ".json")) for file in item_files
     }
-    # As in the name of a result's file: task, split and eight digits of its id.
+    # A result's file is called TASK.SPLIT.ID.json; the id has eight hex digits.
     file_pattern = f"*.*.{'[0-9a-f]' * 8}.json"
     folders = {
         path
@@ -516,6 +555,7 @@ def find_lost_results(folder: Path) -> list[Problem]:
     }
     problems = [Problem(path, f"{path}: is a folder, and no result") for path in sorted(folders)]
     for path in sorted(expected_paths - folders):
+        # A broken link is no missing result: reading it reports the problem.
         if not os.path.lexists(path):
             message = f"{path}: is missing, and its per-item columns are there; run the cell again"
             problems.append(Problem(path, message))
@@ -549,13 +589,17 @@ def describe_missing_columns(results: Sequence[Result]) -> str:
 
 
 def make_rescore_remedy(results: Sequence[Result]) -> Remedy:
-    """Return the remedy that scores Results again, and so writes their per-item columns.
+    """Return the command that scores Results again, and so writes their per-item columns.
 
-    A run has one split for all tasks, so Results of a split that is not the usual one need a run of
-    their own. If the encoders are more than ``MAX_LISTED``, a placeholder stands for one of them.
+    A run has one split for all tasks, so Results of a split that is not the usual one (``test`` or
+    ``all``) need a run of their own.
 
     Args:
         results: The Results, at least one.
+
+    Returns:
+        The kind of command, ``rescore``, with its arguments by name. If several runs are needed,
+        the remedy is the first of them, and ``further`` holds the others.
     """
     results_by_split = group_by(
         results, lambda result: "" if result.split in ("test", "all") else result.split
@@ -573,8 +617,13 @@ def _collect_rescore_arguments(
     """Return the arguments of a run that scores Results of one split again.
 
     Args:
-        split: The split; empty if it is the usual one of all tasks.
+        split: The split; empty if it is the usual one of each task, which needs no argument.
         results: The Results, at least one.
+
+    Returns:
+        Values by argument name: always ``encoder`` (a list of names; of more than ``MAX_LISTED``
+        encoders, only the placeholder ``ENCODER``) and ``tasks``. ``protocol``, ``seed``, ``split``
+        and ``results_folder`` are there only if they are not a run's defaults.
     """
     encoders = list(dict.fromkeys(result.encoder for result in results))
     if len(encoders) > MAX_LISTED:
@@ -585,12 +634,14 @@ def _collect_rescore_arguments(
     if not set(protocols) <= set(DEFAULT_PROTOCOLS):
         arguments["protocol"] = ",".join(protocols)
     seeds = sorted({result.eval_seed for result in results})
+    # A run without a seed uses 0.
     if seeds != [0]:
         arguments["seed"] = ",".join(map(str, seeds))
     if split:
         arguments["split"] = split
+    # A result's file is in a folder per encoder, which is in the results folder.
     folders = {result.path.parent.parent for result in results if result.path is not None}
-    # The default folder is not named; results of several folders need several runs.
+    # The default folder is not named. Several folders cannot be named in one run.
     folders -= {Path("results")}
     if len(folders) == 1:
         arguments["results_folder"] = str(folders.pop())

@@ -67,19 +67,25 @@ class _State(NamedTuple):
 def group_by_encoder(
     results: Iterable[Result], catalogue: Catalogue | None = None
 ) -> list[EncoderResults]:
-    """Group results by encoder and state: name, card and fingerprint.
+    """Group results by the encoder that made them, and by the state of that encoder.
 
-    An encoder has several states if its weights, settings or card, or the versions of the packages
-    that compute it, have changed under its name. The current results of a folder are of several
-    states if only some tasks were run again. Results that differ by the training seed alone are one
-    group.
+    An encoder has several states if its weights, its settings, its card (the TOML file that
+    describes it) or the versions of the packages that compute it have changed under its name. The
+    current results of a folder are of several states if only some tasks were run again. Results
+    that differ by the training seed alone are one group.
 
     Args:
         results: The results of any encoders.
         catalogue: The cards; None for the user's catalogue.
+
+    Returns:
+        One group per encoder and state, in the order in which they first occur. A group's label is
+        the encoder's name, with a suffix if the results are not those of the card of that name;
+        its state tag distinguishes it from the groups with the same label.
     """
     catalogue = catalogue or Catalogue()
-    # The card, by an encoder's name and the digest of a card that its results carry.
+    # By an encoder's name and the hash of the card that its results carry: the card, or None if no
+    # card has this name and this hash.
     cards: dict[tuple[str, str | None], EncoderCard | None] = {}
     results_by_label: dict[tuple[str, str], list[Result]] = {}
     for result in results:
@@ -88,7 +94,8 @@ def group_by_encoder(
             cards[name_and_digest] = catalogue.find_encoder(*name_and_digest)
         label = result.encoder
         if cards[name_and_digest] is None and catalogue.is_taken(result.encoder):
-            # A card has this name, but the result is of another encoder or version of the card.
+            # A card has this name, but another hash: the result is of another encoder, or of
+            # another version of the card. The suffix reads " (not the card's)".
             label += UNMATCHED_CARD_SUFFIX
         results_by_label.setdefault((result.encoder, label), []).append(result)
     groups: list[EncoderResults] = []
@@ -102,28 +109,34 @@ def group_by_encoder(
 
 
 def _split_into_states(results: Sequence[Result]) -> list[_State]:
-    """Split the results of one label by card, weights and versions of packages.
+    """Split the results of one encoder by its card, then weights, then versions of packages.
 
-    Results with the same card stay together if their weights, or versions, differ only from
-    training seed to training seed.
+    Weights are told by the fingerprint, a hash of weights and settings. Results with the same card
+    stay together if their weights, or versions, differ only from training seed to training seed.
+
+    Args:
+        results: The results of encoders that share a name in tables.
+
+    Returns:
+        One state per card, weights and versions, with its results.
     """
     results_by_card = group_by(results, lambda result: result.encoder_card)
     states: list[_State] = []
     for card_digest, same_card in results_by_card.items():
-        for same_weights in _split_unless_only_seeds_differ(same_card, _fingerprint):
-            fingerprint = _fingerprint(same_weights[0])
-            for same_state in _split_unless_only_seeds_differ(same_weights, _versions):
-                versions = dict(_versions(same_state[0]))
+        for same_weights in _split_unless_only_seeds_differ(same_card, _weights_fingerprint):
+            fingerprint = _weights_fingerprint(same_weights[0])
+            for same_state in _split_unless_only_seeds_differ(same_weights, _package_versions):
+                versions = dict(_package_versions(same_state[0]))
                 states.append(_State(fingerprint, card_digest, versions, results=same_state))
     return states
 
 
-def _fingerprint(result: Result) -> str:
+def _weights_fingerprint(result: Result) -> str:
     """Return the fingerprint without texts and versions of packages."""
     return strip_versions(result.state or "none")
 
 
-def _versions(result: Result) -> tuple[tuple[str, str], ...]:
+def _package_versions(result: Result) -> tuple[tuple[str, str], ...]:
     """Return the packages that compute an encoder, with their versions."""
     return tuple(read_versions(result.state or "").items())
 
@@ -131,32 +144,43 @@ def _versions(result: Result) -> tuple[tuple[str, str], ...]:
 def _split_unless_only_seeds_differ(
     results: Sequence[Result], attribute: Callable[[Result], Hashable]
 ) -> list[list[Result]]:
-    """Split results by an attribute.
+    """Split results by a value, unless it differs only because the training seeds differ.
 
-    They stay together if each training seed has one value of its own: then only the seeds differ,
-    which are one encoder.
+    If all results of the same training seed have the same value, an encoder was trained once per
+    seed: then the results are one encoder's, and stay together.
 
     Args:
         results: The results of one name and card.
-        attribute: Returns the value by which to split.
+        attribute: Returns the value by which to split, such as a fingerprint.
+
+    Returns:
+        A list of results per value, or one list of all results.
     """
     results_by_value = group_by(results, attribute)
     results_by_seed = group_by(results, lambda result: result.train_seed)
-    # None: nothing was trained, so results with other values are of other encoders.
-    only_seeds_differ = None not in results_by_seed and all(
-        len(set(map(attribute, same_seed))) == 1 for same_seed in results_by_seed.values()
-    )
+    n_values_by_seed = [
+        len(set(map(attribute, same_seed))) for same_seed in results_by_seed.values()
+    ]
+    # A training seed of None: nothing was trained, so results with other values are of other
+    # encoders.
+    only_seeds_differ = None not in results_by_seed and set(n_values_by_seed) == {1}
     return [list(results)] if only_seeds_differ else list(results_by_value.values())
 
 
 def _state_tag(state: _State, states: Sequence[_State]) -> str:
-    """Return the parts of a state that distinguish it: fingerprint, card, versions of packages.
+    """Return a text that distinguishes a state of an encoder from its other states.
+
+    It lists, joined by commas, only what is needed: the first characters of the fingerprint (the
+    hash of weights and settings), those of the card's hash, and packages with their versions. For
+    example ``3f2a1b, card 77d0e1, torch 2.1``.
 
     Args:
         state: The state.
-        states: All states with its label, among them itself; the tag of a single one is empty.
+        states: All states whose encoder has the same name in tables, among them ``state`` itself.
+            If it is the only one, the tag is empty.
     """
     parts: list[str] = []
+    # Empty if all states have the same fingerprint.
     prefix = _unique_prefix(state.fingerprint, {each.fingerprint for each in states})
     if prefix:
         parts.append(prefix)
@@ -173,12 +197,17 @@ def _state_tag(state: _State, states: Sequence[_State]) -> str:
 
 
 def _unique_prefix(value: str, values: Collection[str]) -> str:
-    """Return the shortest prefix of a value that distinguishes it; empty if it is the only value.
+    """Return the first characters of a hash that distinguish it from others.
+
+    They are at least ``TAG_LENGTH``, and so many that the prefixes of this length of all values
+    differ.
 
     Args:
         value: A fingerprint or the hash of a card.
-        values: All such values, among them this one. The prefix is long enough to distinguish each
-            of them, and TAG_LENGTH characters at least.
+        values: All such values, among them this one.
+
+    Returns:
+        The prefix; empty if the value is the only one.
     """
     if len(values) == 1:
         return ""
@@ -189,11 +218,15 @@ def _unique_prefix(value: str, values: Collection[str]) -> str:
 
 
 def _distinguishing_packages(states: Sequence[_State]) -> list[str]:
-    """Return the packages whose versions distinguish states; empty for a single state.
+    """Return the names of the packages whose versions distinguish states of an encoder.
 
-    One package is enough if it has another version in each state; of several such packages, the
-    last by name is returned (torch rather than numpy). Without such a package, all are returned
-    that have several versions.
+    * For a single state, no package is needed: the list is empty.
+    * If a package has another version in each state, it alone is enough. If there are several such
+      packages, the last by name is returned (torch rather than numpy).
+    * Else all packages are returned that do not have the same version in all states.
+
+    Args:
+        states: The states; ``versions`` of each holds a version by package name.
     """
     packages = sorted({package for state in states for package in state.versions})
     n_versions = {
@@ -210,17 +243,20 @@ class EncoderDirectory:
     """The encoders of a results folder by their names in tables, including older states."""
 
     def __init__(self, folder: ResultFolder, catalogue: Catalogue | None = None) -> None:
-        """Group the results of a folder, by encoder and state.
+        """Group the results of a folder by encoder, and by the state of the encoder.
+
+        An encoder's state is its weights, settings, card and package versions.
 
         Args:
-            folder: The current and older results.
+            folder: The results of a folder: ``results`` are the current ones, ``older`` those of
+                states that the encoders had before.
             catalogue: The cards; None for the user's catalogue.
         """
         self.result_folder = folder
         self.current = group_by_encoder(folder.results, catalogue)
-        """The current results, grouped."""
+        """The current results, one group per encoder and state."""
         self.groups = self.current
-        """The results of all states, grouped."""
+        """The current and older results, one group per encoder and state."""
         if folder.older:
             self.groups = group_by_encoder(folder.all_results, catalogue)
 
@@ -232,12 +268,16 @@ class EncoderDirectory:
     def resolve(self, spec: str) -> list[Result]:
         """Return the results that a name stands for; empty if no encoder has the name.
 
+        A name without a tag, ``final``, stands for the current results of an encoder. A name with a
+        state tag, ``final [3f2a1b]`` or ``final[3f2a1b]``, stands for all results whose fingerprint
+        (the hash of the encoder's weights and settings) begins like the tag, current or older.
+
         Args:
-            spec: An encoder's name, for example ``final``, for its current results; or a name
-                with a state tag, for example ``final [3f2a1b]`` or ``final[3f2a1b]``, for all
-                results whose fingerprint begins like the tag.
+            spec: The name of an encoder, with or without a state tag.
         """
-        # A name means current results; only a name with a state tag means those of other states.
+        # The ways to read the name, in order; the first that matches any group is taken. A group's
+        # label is its encoder's name, with a suffix if its results are not those of the card of
+        # that name. A group's name is its label with its state tag.
         matches = [
             [group for group in self.current if group.label == spec],
             [group for group in self.current if group.encoder == spec],
@@ -248,16 +288,18 @@ class EncoderDirectory:
         return [result for group in first_match for result in group.results]
 
     def require_one_encoder(self, spec: str, results: Sequence[Result]) -> Sequence[Result]:
-        """Return results, after checking that one encoder made them all.
+        """Return the results, after checking that one encoder in one state made them all.
 
-        An encoder that was trained with several seeds is one encoder.
+        An encoder that was trained with several seeds is one encoder. Its state is its weights,
+        settings, card and package versions.
 
         Args:
-            spec: The name of the results in error messages.
+            spec: What the user has typed for the encoder, for error messages.
             results: Results of this directory.
 
         Raises:
-            DataError: There are none, or several encoders made them; lists the encoders.
+            DataError: There are no results, or several encoders made them, or one encoder in
+                several states. The message lists the encoders or states.
         """
         # By id(), because results cannot be in a set.
         result_ids = {id(result) for result in results}
@@ -280,10 +322,17 @@ class EncoderDirectory:
         return results
 
     def count_omitted(self, shown_results: Iterable[Result]) -> dict[str, int]:
-        """Count the older results of the cells that are shown, by encoder name.
+        """Count the older results that a table leaves out.
+
+        For a result that is shown, the older ones are those of the same encoder, task, split,
+        protocol and seeds, made when the encoder had other weights, settings or package versions.
 
         Args:
-            shown_results: The results that are shown, which are not counted.
+            shown_results: The results that the table shows, which are not counted.
+
+        Returns:
+            The number of omitted results by the name of the encoder and its state in tables, for
+            example ``final [3f2a1b]``; encoders without any are not in it.
         """
         # By id(), because results cannot be in a set.
         shown_ids = {id(result) for result in shown_results}
@@ -303,7 +352,12 @@ class EncoderDirectory:
         return counts
 
     def describe_omitted(self, shown_results: Iterable[Result]) -> str:
-        """Return a note on the results of :meth:`count_omitted`; empty if nothing is omitted."""
+        """Return a note on the older results that a table leaves out; empty if there are none.
+
+        Args:
+            shown_results: The results that the table shows.
+        """
+        # By the name of the encoder and its state in tables.
         counts = self.count_omitted(shown_results)
         if not counts:
             return ""
@@ -322,15 +376,18 @@ def _has_state_called(group: EncoderResults, spec: str) -> bool:
 
 
 def matches_name(spec: str, names: Sequence[str], state: str | None) -> bool:
-    """Return whether a name, possibly with a state tag, stands for an encoder in a state.
+    """Return whether a name that a user has typed stands for an encoder in a state.
 
-    A name without a tag stands for the encoder in any state. Commas separate the parts of a tag.
-    Each part must be the beginning of the state's fingerprint, or a package with its version.
+    The state of an encoder is its weights, settings and package versions. A name without a tag
+    stands for the encoder in any state. A tag in brackets names one state. Commas separate the
+    parts of a tag. Each part must be the beginning of the state's fingerprint (a hash), at least
+    ``MIN_TAG_LENGTH`` characters, or a package with its version.
 
     Args:
-        spec: The name that a user has typed, for example ``final [3f2a1b]``.
+        spec: The name that a user has typed, for example ``final [3f2a1b, torch 2.1]``.
         names: The names of the encoder.
-        state: The fingerprint of its state; None if it has none, whose tag is ``none``.
+        state: The fingerprint of its state, which ends with its package versions. None if the
+            encoder has no fingerprint; its tag is ``none``.
     """
     # A name may itself end like a tag.
     if spec in names:
@@ -339,6 +396,7 @@ def matches_name(spec: str, names: Sequence[str], state: str | None) -> bool:
     has_tag = bool(bracket) and spec.endswith("]")
     if not has_tag or name.removesuffix(" ") not in names:
         return False
+    # The versions of packages in the fingerprint, written as in a tag: "torch 2.1".
     versions = [f"{package} {version}" for package, version in read_versions(state or "").items()]
     fingerprint_prefixes = [part for part in state_tag.split(", ") if part not in versions]
     return all(
@@ -356,14 +414,18 @@ class ComparableResults(NamedTuple):
 
 
 def select_comparable(results: Iterable[Result], catalogue: Catalogue) -> ComparableResults:
-    """Select the results whose scores may share a column, for each task and split.
+    """Select the results whose scores may share a column of a table, for each task and split.
 
-    If some were scored by the task's card as it is here, and some by another version of it, the
-    latter are omitted. If none was by the card here, all are kept.
+    A task is described by a card, a TOML file that may change between versions of stsbench. If
+    some results of a task were scored by the card in the catalogue and some by another version of
+    it, the latter are omitted. If none was scored by the card in the catalogue, all are kept.
 
     Args:
         results: The results of any encoders and tasks.
         catalogue: The cards of tasks.
+
+    Returns:
+        The selected results, and one note per task with omitted results.
 
     Raises:
         ProtocolError: Two of the selected results differ in their data or their task card.
@@ -371,6 +433,7 @@ def select_comparable(results: Iterable[Result], catalogue: Catalogue) -> Compar
     results = list(results)
     columns = group_by(results, lambda result: (result.task, result.split))
     notes: list[str] = []
+    # By id(), because results cannot be in a set.
     omitted_ids: set[int] = set()
     for (task, _), column in columns.items():
         omitted = _results_of_other_cards(task, column, catalogue)
@@ -382,7 +445,9 @@ def select_comparable(results: Iterable[Result], catalogue: Catalogue) -> Compar
                 f"{card_digest[:12]} of the card here; run the task again"
             )
             omitted_ids |= {id(result) for result in omitted}
-        _check_versions_match(task, [result for result in column if id(result) not in omitted_ids])
+        _check_same_data_and_card(
+            task, [result for result in column if id(result) not in omitted_ids]
+        )
     selected = [result for result in results if id(result) not in omitted_ids]
     return ComparableResults(selected, notes)
 
@@ -390,11 +455,17 @@ def select_comparable(results: Iterable[Result], catalogue: Catalogue) -> Compar
 def _results_of_other_cards(
     task: str, column: Sequence[Result], catalogue: Catalogue
 ) -> list[Result]:
-    """Return the results by other versions of a task's card, if some are by the card here.
+    """Return the results of a task that were scored by another version of its card.
+
+    A task's card is the TOML file that describes it. The list is empty
+
+    * if all results were scored by the same version of the card,
+    * if the catalogue has no card of this task,
+    * or if no result was scored by the card in the catalogue.
 
     Args:
-        task: The task; without a card here nothing is returned.
-        column: Its results.
+        task: The name of the task.
+        column: Its results; ``task_card`` of each is the hash of the card that it was scored by.
         catalogue: The cards of tasks.
     """
     card_digests = {result.task_card for result in column}
@@ -406,15 +477,16 @@ def _results_of_other_cards(
     return [result for result in column if result.task_card != current_digest]
 
 
-def _check_versions_match(task: str, column: Sequence[Result]) -> None:
+def _check_same_data_and_card(task: str, column: Sequence[Result]) -> None:
     """Raise ProtocolError if two results of a task differ in their data or their task card.
 
     Args:
-        task: The task, for the message.
-        column: The results that share a column, at least one.
+        task: The name of the task, for the message.
+        column: The results that share a column of a table, at least one.
     """
     first = column[0]
     for result in column:
+        # The first difference in split, data, number of items or card; None if there is none.
         mismatch = describe_mismatch(first, result, ignore_protocol=True)
         if mismatch is not None:
             names = f"'{first.encoder}' and '{result.encoder}'"
@@ -427,14 +499,16 @@ def _check_versions_match(task: str, column: Sequence[Result]) -> None:
 def suite_mean(
     terms: Sequence[str | Sequence[str]], score: Callable[[str], float | None]
 ) -> float | None:
-    """Compute the mean over a suite's tasks.
+    """Compute the mean score over the tasks of a suite (a named list of tasks).
 
     Args:
-        terms: The tasks; a list of tasks counts as one, by its own mean.
-        score: Returns the score of a task; None if it is missing.
+        terms: What the mean is over: names of tasks, and lists of names. A list counts as one
+            term, by the mean over its tasks.
+        score: Called with a task's name, returns its score; None if it is missing.
 
     Returns:
-        None if the score of one task is missing, or if there are no tasks.
+        The mean over the terms. None if the score of any task is missing, if a list is empty, or
+        if there are no terms.
     """
     term_means = []
     for term in terms:
@@ -448,14 +522,16 @@ def suite_mean(
 
 
 def seed_means(tasks: Sequence[Sequence[Result]]) -> list[float]:
-    """Compute the mean over tasks for each seed.
+    """Compute the mean score over tasks for each seed.
 
     Args:
-        tasks: The results of each task, one per seed.
+        tasks: For each task its results, one per seed.
 
     Returns:
-        The means in the order of the seeds; empty if not all tasks have the same seeds.
+        One mean per seed, in the order of the seeds as text. The list is empty if there are no
+        tasks, or if not all tasks have results of the same seeds.
     """
+    # For each task, its scores by (training seed, evaluation seed).
     scores_by_seed = [{result.seeds: result.score for result in results} for results in tasks]
     if not scores_by_seed:
         return []

@@ -68,12 +68,16 @@ Bonett and Wright 2000, Psychometrika 65.
 def common_clean_scores(results: Sequence[Result]) -> dict[str, list[CleanScore]]:
     """Return the clean scores that all results of an encoder on a task have.
 
+    A clean score is one over the items whose sentences are not in training text.
+
     Args:
         results: The results, at least one: one per seed.
 
     Returns:
-        The scores by their name in tables, one per result.
+        A list with one clean score per result, by the name that these scores have in tables, such
+        as ``without wiki1m``. A clean score that any result lacks is not in it.
     """
+    # For each result, its clean scores by name.
     first_scores, *other_scores = [
         {score.name: score for score in result.clean} for result in results
     ]
@@ -126,12 +130,10 @@ class Result(StrictRecord):
     path: Path | None = None
 
     def __repr__(self) -> str:
-        """Return the cell and its score in one line."""
-        subject = (
-            self.encoder
-            if self.train_seed is None
-            else f"{self.encoder}, training seed {self.train_seed}"
-        )
+        """Return encoder, task, protocol and score in one line."""
+        subject = self.encoder
+        if self.train_seed is not None:
+            subject += f", training seed {self.train_seed}"
         interval = f" (95% interval {self.interval[0]:.4f} to {self.interval[1]:.4f})"
         return (
             f"<Result, {subject} on {self.task} {self.split}, "
@@ -167,15 +169,17 @@ class Result(StrictRecord):
 
 
 def result_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a result file."""
+    """Return the JSON Schema (a description of valid JSON) of a result file."""
+    # The hook is called for types that JSON lacks, such as the path, which is deleted below.
     schema = msgspec.json.schema(Result, schema_hook=lambda kind: {"type": "null"})
-    fields = schema["$defs"]["Result"]
-    # These are not in the file.
-    del fields["properties"]["per_item"], fields["properties"]["path"]
-    fields["properties"]["schema"] = {"const": SCHEMA}
-    fields["required"] += ["schema", "digest"]
-    # The rest of the docstring is on the class.
-    fields["description"] = fields["description"].partition("\n")[0]
+    result_part = schema["$defs"]["Result"]
+    # These fields of a Result are not in its file.
+    del result_part["properties"]["per_item"], result_part["properties"]["path"]
+    result_part["properties"]["schema"] = {"const": SCHEMA}
+    # In the class they have defaults, in a file they are required.
+    result_part["required"] += ["schema", "digest"]
+    # The first line of the docstring of Result; the others are about the class.
+    result_part["description"] = result_part["description"].partition("\n")[0]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
@@ -193,10 +197,13 @@ def _sorted(fields: bytes) -> str:
 def cell_id(
     protocol: Mapping[str, Any], fingerprint: str | None, train_seed: int | None, eval_seed: int
 ) -> str:
-    """Return the hash of a cell: eight hex digits over protocol fields, fingerprint and seeds.
+    """Return the hash that ends the name of a result's file.
+
+    It is eight hex digits of a sha256 over protocol, fingerprint and seeds, so that results of an
+    encoder on a task with another of these have files of their own.
 
     Args:
-        protocol: The fields of the protocol, with its name.
+        protocol: The fields of the protocol (how the task is scored), with its name.
         fingerprint: The encoder's fingerprint; None for an encoder without one, or for a file that
             all states of a cell share.
         train_seed: The seed of training; None if nothing was trained.
@@ -207,16 +214,17 @@ def cell_id(
 
 
 def result_path(folder: Path, encoder: str, task: str, split: str, file_id: str) -> Path:
-    """Return the path of a result file.
+    """Return the path of a result file, ``FOLDER/ENCODER/TASK.SPLIT.ID.json``.
 
-    Slashes in names become ``--``, so that no name is a path out of the folder.
+    Slashes in names become ``--``, so that no name is a path out of the folder, and names that are
+    too long for a file system are shortened.
 
     Args:
         folder: The results folder.
         encoder: The name of the encoder in results.
         task: The id of the task.
         split: The split that is scored.
-        file_id: The hash of the cell, as :func:`cell_id` returns it.
+        file_id: Eight hex digits over protocol, fingerprint and seeds, see :func:`cell_id`.
     """
     task_part = safe_file_name(task, MAX_NAME_BYTES)
     split_part = safe_file_name(split, MAX_NAME_BYTES)
@@ -240,40 +248,47 @@ def digest_fields(fields: Mapping[str, Any]) -> str:
 def current_record_path(result: Result, folder: Path) -> Path:
     """Return the path of the file that records which of a cell's results is current.
 
+    A cell is an encoder on a task, by a protocol, with its seeds. It has several results if the
+    encoder has changed: they differ in its fingerprint, and share this one file, whose name ends in
+    ``.current``.
+
     Args:
-        result: A Result of the cell, in any state.
+        result: Any of these results.
         folder: The results folder.
     """
     train_seed, eval_seed = result.seeds
-    # Without the fingerprint, by which the states of a cell differ.
     file_id = cell_id(result.protocol, fingerprint=None, train_seed=train_seed, eval_seed=eval_seed)
-    return result_path(folder, result.encoder, result.task, result.split, file_id).with_suffix(
-        ".current"
-    )
+    path = result_path(folder, result.encoder, result.task, result.split, file_id)
+    return path.with_suffix(".current")
 
 
 def digest_columns(columns: ItemColumns) -> str:
     """Return the sha256 of per-item columns, independent of their file format.
 
     Args:
-        columns: Arrays of numbers, or texts, by name; their order does not matter.
+        columns: One value per scored item, by column name: an array of numbers, or texts. The
+            order of the columns does not matter.
+
+    Returns:
+        64 hex digits.
     """
     digest = hashlib.sha256()
     for name in sorted(columns):
         column = columns[name]
-        # The byte 1E ends a name, 1F separates texts; _escaped() marks them within texts.
-        digest.update(_escaped(name) + b"\x1e")
+        # The byte 1E ends a name, 1F separates texts. Within texts both are escaped, so that
+        # different columns never give the same bytes.
+        digest.update(_escape_separators(name) + b"\x1e")
         if not isinstance(column, np.ndarray) or column.dtype.kind in "OU":
             texts = list(map(str, column))
-            # Subsets are few texts, each of which occurs many times.
-            escaped_by_text = {text: _escaped(text) for text in set(texts)}
-            digest.update(b"\x1f".join(map(escaped_by_text.__getitem__, texts)))
+            # Each distinct text is escaped once: a column of subsets' names has only a few.
+            escaped_by_text = {text: _escape_separators(text) for text in set(texts)}
+            digest.update(b"\x1f".join(escaped_by_text[text] for text in texts))
         else:
             digest.update(np.ascontiguousarray(column).tobytes())
     return digest.hexdigest()
 
 
-def _escaped(text: str) -> bytes:
+def _escape_separators(text: str) -> bytes:
     """Return a text as bytes, with the digest's separators escaped."""
     return re.sub("[\x1b\x1e\x1f]", "\x1b\\g<0>", text).encode("utf-8", "surrogatepass")
 
@@ -308,10 +323,12 @@ def score_name(protocol: Mapping[str, Any]) -> str:
 def score_bounds(name: str) -> tuple[float, float]:
     """Return the least and the greatest valid value of a score or count, for its metric.
 
-    Both are widened by ``BOUND_TOLERANCE``. A metric without bounds allows any finite value.
+    A correlation is in [-1, 1], an accuracy in [0, 1]. Both bounds are widened by
+    ``BOUND_TOLERANCE``, for rounding. A metric without bounds allows any finite value.
 
     Args:
-        name: The name among ``scores``: ``spearman.all``, ``dev_accuracy``, ``i2t.recall@5``.
+        name: The metric, with a prefix or suffix that says what it is over: ``spearman.all``,
+            ``dev_accuracy``, ``i2t.recall@5``.
     """
     # The bounds depend neither on the prefix, which names a split, a direction of retrieval or a
     # distance, nor on the suffix: an aggregation of subsets, as in ``spearman.all``, the number of
@@ -324,10 +341,12 @@ def score_bounds(name: str) -> tuple[float, float]:
 
 
 def find_problems(result: Result) -> Iterator[str]:
-    """Yield what is not valid in a new Result; its encoder or evaluator may be a user's own.
+    """Yield one message for each field of a new Result that is not valid.
 
-    The score must be the one of ``scores`` that the protocol names; for a user's own protocol it
-    may be any of them.
+    Such a Result comes from a user's own encoder or evaluator. ``scores`` holds all scores by the
+    name of their metric, and the protocol says which of them is the main one: ``score`` must equal
+    it. If ``scores`` has none of that name, as for a user's own protocol, ``score`` may be any
+    value.
     """
     for field, name in (
         ("encoder", result.encoder),
@@ -340,7 +359,9 @@ def find_problems(result: Result) -> Iterator[str]:
         yield "field 'protocol': has no 'name'"
     if result.n < 1:
         yield f"field 'n': {format_repr(result.n)} items; a score is of one at least"
+    # The main score's name in ``scores``, for example spearman.all.
     name = score_name(result.protocol)
+    # The 95% interval of the score.
     low, high = result.interval
     yield from _find_invalid_values("score", {name: result.score})
     yield from _find_invalid_values("scores", result.scores)
@@ -364,17 +385,18 @@ def _find_invalid_values(field: str, values: Mapping[str, float]) -> Iterator[st
 
     Args:
         field: The field of a Result, for the message.
-        values: Its values by the name of their score or count; see :func:`score_bounds`.
+        values: The field's values, by metric, such as ``spearman.all`` or ``dev_accuracy``.
     """
     for metric, value in values.items():
         min_value, max_value = score_bounds(metric)
         if min_value <= value <= max_value:
             continue
-        # For a metric without a greatest value, such as the mean squared error.
-        expected = f"{min_value:.3g} or more"
         _, max_finite = FINITE_BOUNDS
         if max_value < max_finite:
             expected = f"between {min_value:.3g} and {max_value:.3g}, never times 100"
+        else:
+            # A metric without a greatest value, such as the mean squared error.
+            expected = f"{min_value:.3g} or more"
         yield (
             f"field '{field}': {format_repr(value)} is not a valid {shorten(metric)}, "
             f"which is {expected}"

@@ -129,7 +129,15 @@ def _parse(fields: Fields) -> dict[str, Any]:
 
 
 def compared_part(score: _ScoreConditions) -> ComparedPart:
-    """Return the part of a score's signature that is equal for comparable scores."""
+    """Return what two scores must have in common to be comparable.
+
+    A signature is a text that says how a score was made. Its first part holds the task, split,
+    number of items, hashes of the task's card and data, and the fields of the protocol: scores are
+    comparable if and only if this part is equal. The second part is only shown.
+
+    Args:
+        score: A Result, or another record with these fields, such as a row of a lock file.
+    """
     return ComparedPart(
         task=score.task,
         split=score.split,
@@ -143,17 +151,20 @@ def compared_part(score: _ScoreConditions) -> ComparedPart:
 def describe_mismatch(
     first: _ScoreConditions, second: _ScoreConditions, *, ignore_protocol: bool = False
 ) -> str | None:
-    """Describe why two scores of a task do not compare; None if they do.
+    """Describe why two scores of a task are not comparable.
 
     Args:
-        first: The first score's conditions; a message names its values first.
-        second: The second score's conditions.
-        ignore_protocol: Compare only data and cards: a table's column may take such scores from
+        first: A Result, or another record of what a score was made with: its task, split, protocol,
+            hashes of data and task card, and number of items. Messages name its values first.
+        second: Such a record of the second score.
+        ignore_protocol: Compare all but the protocol: a column of a table may take scores from
             results of several protocols.
 
     Returns:
-        The first difference as part of a sentence, ``split differs: 'test' against 'all'``.
+        The first difference as part of a sentence, ``split differs: 'test' against 'all'``; None
+        if the scores are comparable.
     """
+    # Two parts are equal if their scores are comparable.
     parts = [compared_part(first), compared_part(second)]
     if ignore_protocol:
         parts = [part._replace(protocol=()) for part in parts]
@@ -161,14 +172,17 @@ def describe_mismatch(
         return None
     if first.split != second.split:
         return f"split differs: '{first.split}' against '{second.split}'"
-    protocols = [dict(_fill_similarity(part.protocol)) for part in parts]
-    fields = [field for field in {**protocols[0], **protocols[1]} if field != "name"]
+    # A pair scorer computes no similarity: its scores compare with those of the default one.
+    first_protocol, second_protocol = [dict(_fill_similarity(part.protocol)) for part in parts]
+    fields = [field for field in {**first_protocol, **second_protocol} if field != "name"]
     # The name comes last, because any other field explains more.
     for field in [*fields, "name"]:
-        if protocols[0].get(field) != protocols[1].get(field):
+        if first_protocol.get(field) != second_protocol.get(field):
+            # The values as JSON, written for a reader: null as none, and with single quotes.
             values = [dict(part.protocol).get(field, "null") for part in parts]
             values = [value.replace("null", "none").replace('"', "'") for value in values]
             return f"protocol field '{field}' differs: {' against '.join(values)}"
+    # The hash of the data, the number of items and the hash of the card, with their names in text.
     for field, label in VERSION_LABELS.items():
         if getattr(first, field) != getattr(second, field):
             values = [str(getattr(part, field))[:HASH_LENGTH] for part in parts]
@@ -178,28 +192,30 @@ def describe_mismatch(
 
 def signature_id(parts: Iterable[ComparedPart]) -> str:
     """Return the hash of the first parts of scores: the same on any machine, in any order."""
-    return _hash(sorted({part.comparison_key for part in parts}))[:ID_LENGTH]
+    return _sha256_of_json(sorted({part.comparison_key for part in parts}))[:ID_LENGTH]
 
 
-def _hash(value: object) -> str:
+def _sha256_of_json(value: object) -> str:
     """Return the sha256 of a value in JSON."""
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()
 
 
 def format_compared(parts: Iterable[ComparedPart], *, short: bool = False) -> str:
-    """Return what scores must have in common to be compared, as text.
+    """Return what scores must have in common to be compared, as one line of text.
 
-    A score that has another text is not comparable, because the text begins with a hash of it all.
+    Two scores, or two means, are comparable if their texts are equal. The text begins with a hash
+    over all that is compared, the signature's id.
 
     Args:
-        parts: The compared parts of signatures: that of one score, or those of all scores that a
-            mean is over.
-        short: Print the hash, the tasks and the main fields of the protocol only.
+        parts: What a score was made with: its task, split, number of items, hashes of card and
+            data, and protocol. One part for a score, or one for each score that a mean is over.
+        short: Print only the hash, the tasks and the main fields of the protocol.
 
     Returns:
         For example ``signature:1a2b3c4d | tasks:stsb | split:test | n:1379 | cards:… | data:… |
-        protocol:simcse | metric:spearman | aggregation:all | similarity:cosine``, without the
-        similarity if all scores are of pair scorers; empty if there are no parts.
+        protocol:simcse | metric:spearman | aggregation:all | similarity:cosine``. The similarity
+        is left out if all scores are of pair scorers, which compute none. Empty if there are no
+        parts.
     """
     parts = list(parts)
     distinct = list(dict.fromkeys(parts))
@@ -210,9 +226,10 @@ def format_compared(parts: Iterable[ComparedPart], *, short: bool = False) -> st
     if short and len(tasks) > 1:
         joined_tasks = f"{tasks[0]}+{len(tasks) - 1}"
     card_hash, data_hash = distinct[0].task_card, distinct[0].data
+    # Several tasks have one hash over the hashes of their cards, and one over those of their data.
     if len(distinct) > 1:
-        card_hash = _hash([part.task_card for part in distinct])
-        data_hash = _hash([part.data for part in distinct])
+        card_hash = _sha256_of_json([part.task_card for part in distinct])
+        data_hash = _sha256_of_json([part.data for part in distinct])
     fields = {
         "signature": signature_id(distinct),
         "tasks": joined_tasks,
@@ -232,29 +249,39 @@ def format_each_protocol(parts: Iterable[ComparedPart]) -> list[str]:
 
 
 def _join_protocols(parts: Sequence[ComparedPart]) -> dict[str, str]:
-    """Return the protocol fields of scores by their labels, with all distinct values of each.
+    """Return the fields of the protocols of scores, with all distinct values of each field.
 
-    The label of the field ``name`` is ``protocol``; other fields are their own labels.
+    Args:
+        parts: What each score was made with. ``protocol`` of each is pairs of a field's name and
+            its value in JSON.
+
+    Returns:
+        The values of a field, joined by ``+``, by the field's label. The label of the field
+        ``name`` is ``protocol``; other fields are their own labels.
     """
+    # A pair scorer computes no similarity: its field is left out.
     protocols = [dict(field for field in part.protocol if field != NO_SIMILARITY) for part in parts]
     names = dict.fromkeys(name for protocol in protocols for name in protocol)
     values_by_label = {}
     for name in names:
         label = "protocol" if name == "name" else name
         values = [protocol[name] for protocol in protocols if name in protocol]
-        values_by_label[label] = _join_distinct(map(_shorten_json, values))
+        values_by_label[label] = _join_distinct(map(_compact_json, values))
     return values_by_label
 
 
-def _shorten_json(value: str) -> str:
-    """Return a text in JSON without its quotes if none of its characters needs them.
+def _compact_json(json_value: str) -> str:
+    """Return a value in JSON as short as a signature can hold it.
 
-    Other values in JSON are returned without blanks.
+    * A text loses its quotes, ``"cosine"`` becomes ``cosine``. It keeps them if it holds a quote, a
+      backslash, or a character that has a meaning in a signature: bar, plus, colon, blank.
+    * Any other value loses its blanks.
     """
-    if not value.startswith('"'):
-        return value.replace(" ", "")
-    needs_quotes = bool(set(value[1:-1]) & set('"\\|+: '))
-    return value if needs_quotes else value[1:-1]
+    if not json_value.startswith('"'):
+        return json_value.replace(" ", "")
+    text = json_value[1:-1]
+    needs_quotes = bool(set(text) & set('"\\|+: '))
+    return json_value if needs_quotes else text
 
 
 def _join_distinct(values: Iterable[str]) -> str:
@@ -271,24 +298,26 @@ def _format_fields(fields: Mapping[str, str], *, short: bool) -> str:
 
 
 def format_shown(results: Sequence[Result], *, short: bool = False) -> str:
-    """Return what made scores, which is not compared, as text.
+    """Return the second part of a signature: what made scores, which need not be equal to compare.
 
     Args:
-        results: The results of one encoder, at least one.
+        results: The results of one encoder, at least one. ``run`` of each holds what it records of
+            the run that made it: prompt, number type, versions, cut texts.
         short: Print short labels.
 
     Returns:
-        For example ``prompt:none | dtype:float32 | version:0.1.0 | cut:0``, where ``cut`` is the
-        number of texts that were cut at the encoder's maximum length. A question mark stands for
-        what results do not record.
+        For example ``prompt:none | dtype:float32 | version:0.1.0 | cut:0``, where ``version`` is
+        that of stsbench, and ``cut`` the number of texts that were cut at the encoder's maximum
+        length. A question mark stands for what results do not record.
     """
     runs = [result.run for result in results]
+    # Results of one task by several protocols are of the same texts, which are counted once.
     cut_by_task = {(result.task, result.split): result.run.get("cut") for result in results}
     counts = [count for count in cut_by_task.values() if isinstance(count, int)]
     fields = {
         "prompt": _join_distinct(map(_format_prompt, runs)),
         "dtype": _join_distinct(str(run.get("dtype") or UNKNOWN) for run in runs),
-        "version": _join_distinct(_versions(runs)),
+        "version": _join_distinct(_stsbench_versions(runs)),
         "cut": str(sum(counts)) if len(counts) == len(cut_by_task) else UNKNOWN,
     }
     return _format_fields(fields, short=short)
@@ -300,7 +329,7 @@ def _format_prompt(run: Mapping[str, Any]) -> str:
     return json.dumps(run["prompt"], ensure_ascii=False) if run["prompt"] else "none"
 
 
-def _versions(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def _stsbench_versions(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for run in runs:
         versions = run.get("versions")
         yield str(versions.get("stsbench", UNKNOWN)) if isinstance(versions, dict) else UNKNOWN
@@ -312,10 +341,13 @@ def join_parts(compared: str, shown: str) -> str:
 
 
 def format_signature(results: Sequence[Result], *, short: bool = False) -> str:
-    """Return the signature of one score, or of a mean over some, with both parts.
+    """Return the signature of a score, or of a mean over several: it says how the score is made.
+
+    Its first part holds what scores must share to be compared: tasks, data and protocol. After
+    ``||`` follows what is only shown: prompt, number type, version and cut texts.
 
     Args:
-        results: The results of one encoder, at least one.
+        results: The result of the score, or the results that the mean is over, of one encoder.
         short: Print short labels, and not all fields.
     """
     compared = format_compared(map(compared_part, results), short=short)

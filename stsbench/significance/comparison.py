@@ -31,14 +31,13 @@ from stsbench.significance.items import (
     Dependence,
     ResultsByEncoder,
     TaskItems,
-    estimate_mean_difference,
-    estimate_seed_spread,
     has_one_training_seed,
     join_items,
     match_tasks,
     pair_items,
 )
-from stsbench.significance.paired import MCNEMAR, STUDENT, PairedShares, PairedTest, holm
+from stsbench.significance.means import estimate_mean_difference, estimate_seed_spread
+from stsbench.significance.paired import MCNEMAR, STUDENT, PairedShares, PairedTest, correct_by_holm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +153,11 @@ class Difference:
 
     @property
     def estimate(self) -> EstimatedDifference | None:
-        """The difference with its error, infinite if there are too few items; None if unknown."""
+        """The difference with its error over items and seeds, as one object for computations.
+
+        It is None if there is no interval, and so no error. The error is infinite if there are too
+        few items. Degrees of freedom of None are infinite.
+        """
         if self.interval is None:
             return None
         return EstimatedDifference(
@@ -213,7 +216,10 @@ class Comparison:
     titles: Mapping[str, str] = field(default_factory=dict)
 
     def pairs(self) -> Iterator[tuple[str, str, list[Difference]]]:
-        """Yield the names of each pair of encoders, first and second, with its differences."""
+        """Yield each pair of encoders that is compared: both names, and all their differences.
+
+        The differences are those on single tasks and of means over tasks.
+        """
         for first, second in pair_names(self.encoders, all_pairs=self.all_pairs):
             differences = [
                 difference
@@ -286,7 +292,7 @@ def compare(
     means: list[MeasuredDifference] = []
     for pair_differences in _compare_pairs(matched.results_of_tasks, settings):
         on_tasks.extend(pair_differences)
-        means.extend(_means(pair_differences, suites or {}))
+        means.extend(_means_over_tasks(pair_differences, suites or {}))
     items_by_task: dict[str, list[TaskItems[str]]] = {}
     for measured in on_tasks:
         items_by_task.setdefault(measured.difference.task, []).extend(measured.items)
@@ -299,9 +305,11 @@ def compare(
             results_by_encoder[name] for results_by_encoder in matched.results_of_tasks
         ]
         notes += _describe_equal_trainings(name, results_by_task)
+    differences = _with_holm_correction(on_tasks, settings)
+    differences += _with_holm_correction(means, settings)
     return Comparison(
         encoders=list(encoders),
-        differences=[*_corrected(on_tasks, settings), *_corrected(means, settings)],
+        differences=differences,
         level=settings.level,
         dependence=settings.dependence,
         margin=settings.margin,
@@ -314,7 +322,15 @@ def compare(
 def _compare_pairs(
     results_of_tasks: Sequence[ResultsByEncoder], settings: TestSettings
 ) -> list[list[MeasuredDifference]]:
-    """Return for each pair of encoders its differences on all tasks, before any correction."""
+    """Compare each pair of encoders on each task, before any correction of p-values.
+
+    Args:
+        results_of_tasks: For each task the results of each encoder, one per seed.
+        settings: The settings of the tests.
+
+    Returns:
+        For each pair of encoders the differences on all tasks.
+    """
     all_measured = (
         measured
         for results_by_encoder in results_of_tasks
@@ -329,7 +345,16 @@ def _compare_pairs(
 def _describe_unknown_sentences(
     items_by_task: Mapping[str, Sequence[TaskItems[str]]], results: Sequence[Result]
 ) -> list[str]:
-    """Name the tasks for which it is unknown which items share a sentence; empty if none."""
+    """Make a note on the tasks for which it is unknown which items share a sentence.
+
+    Args:
+        items_by_task: The items of each task, once per pair of encoders.
+        results: The results of all encoders. If those of such tasks were scored again, it would be
+            known: the note has that advice.
+
+    Returns:
+        A list with the note; empty if there are no such tasks.
+    """
     unknown = [
         task
         for task, task_items in items_by_task.items()
@@ -345,10 +370,20 @@ def _describe_unknown_sentences(
 def _describe_dominant_components(
     items_by_task: Mapping[str, Sequence[TaskItems[str]]],
 ) -> list[str]:
-    """Name the tasks on which chains of sentences link most items; empty if there are none."""
+    """Make a note on the tasks on which shared sentences link most items to one group.
+
+    Such items count as one observation, so that tests are doubtful.
+
+    Args:
+        items_by_task: The items of each task, once per pair of encoders.
+
+    Returns:
+        A list with the note; empty if there are no such tasks.
+    """
     tasks = []
     for task, task_items in items_by_task.items():
-        # All pairs of encoders have the same items; there are none if no test is known.
+        # Only the first element: all pairs of encoders have the same items. There is none if no
+        # test is known for the task.
         for items in task_items[:1]:
             joined = join_items([items])
             if joined.dependence.has_dominant_component(joined.weights):
@@ -357,13 +392,16 @@ def _describe_dominant_components(
 
 
 def _describe_equal_trainings(name: str, results_by_task: Sequence[Sequence[Result]]) -> list[str]:
-    """Name the tasks on which training seeds of an encoder have equal scores of all items.
+    """Make a note on tasks on which two training seeds of an encoder have the same item scores.
 
-    The list has one note, and is empty if there is no such task.
+    Such seeds may be one training that was scored twice.
 
     Args:
         name: The name of the encoder.
-        results_by_task: Its results on each task, one per seed.
+        results_by_task: The encoder's results on each task, one per seed.
+
+    Returns:
+        A list with the note; empty if there are no such tasks.
     """
     tasks = []
     for results in results_by_task:
@@ -384,14 +422,17 @@ def _describe_equal_trainings(name: str, results_by_task: Sequence[Sequence[Resu
 def compare_on_task(
     results_by_encoder: ResultsByEncoder, settings: TestSettings
 ) -> Iterator[MeasuredDifference]:
-    """Yield each pair's difference on one task, before any correction.
+    """Compare encoders pair by pair on one task, before any correction of p-values.
 
-    Pairs are those with the first encoder, or all if the settings say so. A difference has no
-    interval and no p-value if no paired test of the scores is known.
+    Pairs are those with the first encoder, or all if the settings say so.
 
     Args:
         results_by_encoder: Each encoder's results on the task, one per seed.
         settings: The settings of the tests.
+
+    Yields:
+        The difference of a pair, with the items of the task. It has no interval and no p-value, and
+        there are no items, if no paired test of the scores is known.
 
     Raises:
         DataError: Per-item columns are missing, broken, or of other items.
@@ -404,8 +445,8 @@ def compare_on_task(
             yield MeasuredDifference(untested)
             continue
         estimate = estimate_mean_difference([items], first, second)
-        # A probe's score is a mean of rounded folds and differs from its items' mean by rounding:
-        # the interval is centred on the difference of the scores.
+        # The score of a classifier may be a mean of rounded accuracies of folds, and so differ from
+        # the mean of its items. The interval is centred on the difference of the scores.
         difference = _with_estimate(untested, estimate._replace(difference=untested.difference))
         test = _exact_test(items, names.index(first), names.index(second), settings)
         if test is not None:
@@ -416,21 +457,22 @@ def compare_on_task(
 def _exact_test(
     items: TaskItems[str], first_index: int, second_index: int, settings: TestSettings
 ) -> PairedTest | None:
-    """Return a test of two encoders' scores that assumes no distribution of them.
-
-    It is None if items share sentences, if an encoder has several seeds, or if there is no such
-    test for these scores.
+    """Test the difference of two encoders on a task without assuming a distribution.
 
     Args:
-        items: The task's items.
+        items: The task's items, with the values of all encoders.
         first_index: The index of the encoder whose score is subtracted.
         second_index: The index of the other encoder.
-        settings: The settings of the tests.
+        settings: The number of permutations, and the seed of random draws.
+
+    Returns:
+        McNemar's test or a permutation test. None if items share sentences, if an encoder has
+        several seeds, or if there is no such test for these scores.
     """
     # One sample per encoder, with a score per seed.
     samples = list(items.samples.values())
     n_seeds = max(len(samples[index].scores) for index in (first_index, second_index))
-    # Dependence is computed of joined tasks; these are the items of a single one.
+    # Which items share sentences, by the function for the items of several tasks.
     dependence = join_items([items]).dependence
     if n_seeds > 1 or not dependence.are_independent:
         return None
@@ -438,38 +480,43 @@ def _exact_test(
         first_index,
         second_index,
         n_permutations=settings.n_permutations,
-        # Every pair has the same draws: a third encoder changes nothing between two.
+        # Every pair of encoders gets the same draws, whichever other encoders are compared.
         rng=settings.rng(f"{items.task} swaps"),
     )
 
 
 def _with_estimate(difference: Difference, estimate: EstimatedDifference) -> Difference:
-    """Return a difference with interval, error, degrees of freedom and p by Student's t."""
+    """Return a difference with the interval, error and p-value of Student's t test filled in.
+
+    Args:
+        difference: The difference without a test.
+        estimate: The same difference with its error over items and seeds.
+    """
     has_seeds = estimate.seed_error > 0
     return replace(
         difference,
         interval=estimate.interval(),
-        error=_finite(estimate.error),
-        df=_finite(estimate.df),
-        seed_error=_finite(estimate.seed_error) if has_seeds else None,
-        seed_df=_finite(estimate.seed_df) if has_seeds else None,
+        error=_none_if_infinite(estimate.error),
+        df=_none_if_infinite(estimate.df),
+        seed_error=_none_if_infinite(estimate.seed_error) if has_seeds else None,
+        seed_df=_none_if_infinite(estimate.seed_df) if has_seeds else None,
         p=estimate.p,
         method=STUDENT,
     )
 
 
 def _with_exact_test(difference: Difference, test: PairedTest) -> Difference:
-    """Return a difference with the p-value and the interval of McNemar's test or permutations.
+    """Replace Student's t test of a difference by a test that assumes no distribution.
 
-    McNemar's test replaces Student's t; the error stays. Permutations replace it only if their
-    interval is wider and finite. The error is then made as much larger as the interval is wider,
-    so that Student's t gives this interval; otherwise the difference is returned as it is.
+    - McNemar's test gives the p-value and the interval; the error stays.
+    - A permutation test replaces Student's t only if its interval is wider and finite. The error
+      is then multiplied by the ratio of the widths, and the interval is Student's t's with that
+      error. Otherwise the difference is returned unchanged.
 
     Args:
-        difference: The difference by Student's t; its ``estimate`` is made of its own fields, so
-            that it has the new error too. Without an estimate any test replaces what there is.
-        test: The test; ``discordant`` counts the items that only one encoder has right, None for
-            permutations.
+        difference: The difference by Student's t. Without an estimate of its error, any test
+            replaces what there is.
+        test: McNemar's test, or a permutation test, with p-value and interval.
     """
     estimate = difference.estimate
     interval = test.interval
@@ -497,12 +544,12 @@ def _with_exact_test(difference: Difference, test: PairedTest) -> Difference:
 def _compare_without_test(
     results_by_encoder: ResultsByEncoder, first: str, second: str
 ) -> Difference:
-    """Return the difference of two encoders' mean scores on one task, without a test.
+    """Return the difference of two encoders' mean scores over seeds on one task, without a test.
 
     Args:
         results_by_encoder: Each encoder's results on the task, one per seed.
-        first: The encoder whose mean is subtracted.
-        second: The other encoder.
+        first: The name of the encoder whose mean is subtracted.
+        second: The name of the other encoder.
     """
     first_results = results_by_encoder[first]
     second_results = results_by_encoder[second]
@@ -540,17 +587,20 @@ def _count_training_seeds(results: Sequence[Result]) -> int:
     return len({result.train_seed for result in results} - {None})
 
 
-def _means(
+def _means_over_tasks(
     task_differences: Sequence[MeasuredDifference], suites: Mapping[str, Sequence[str]]
 ) -> Iterator[MeasuredDifference]:
-    """Yield one pair's mean over all tasks of each protocol, labelled by the suite of these tasks.
+    """Yield the mean differences of one pair of encoders over tasks, for each protocol one.
 
-    A task that was scored on several splits counts by the split that most other tasks have; its
-    further splits have a mean of their own, with those of other tasks. A single task has no mean.
+    Only differences by the same protocol (way of scoring) are averaged. A task that was scored on
+    several splits counts by the split that is most common among tasks with one split. Each of its
+    further splits is averaged apart, with the same split of other such tasks. There is no mean over
+    a single task.
 
     Args:
         task_differences: The pair's difference on each task, split and protocol.
-        suites: The tasks of each suite by its name.
+        suites: The tasks of each suite by its name; a mean over exactly these tasks is labelled by
+            it.
     """
     splits_by_task: dict[str, set[str]] = {}
     for measured in task_differences:
@@ -561,7 +611,7 @@ def _means(
     )
     # The commonest split of the tasks with a single one; None if there are no such tasks.
     usual_split = next((split for split, _ in single_splits.most_common(1)), None)
-    # By protocol, and by the split if it is a task's further one.
+    # The differences to average, by protocol and by further split (empty for the usual one).
     groups: dict[tuple[Fields, str], list[MeasuredDifference]] = {}
     for measured in task_differences:
         difference = measured.difference
@@ -577,22 +627,24 @@ def _means(
             names = [name for name, tasks in suites.items() if set(tasks) == set(mean.tasks)]
             if names:
                 mean = replace(mean, task=f"{mean.task} ({names[0]})")
-            yield MeasuredDifference(mean, _items_of(comparable))
+            yield MeasuredDifference(mean, _items_of_all_tasks(comparable))
 
 
 def mean_difference(task_differences: Sequence[MeasuredDifference]) -> Difference:
     """Compute the difference of two encoders' means over several tasks, which may share sentences.
 
-    It has an interval and a p-value by Student's t only if a paired test is known of each task.
+    It has an interval and a p-value by Student's t only if a paired test is known for each task.
+    Of the numbers of seeds the mean has the smallest over tasks, of training seeds the largest.
 
     Args:
-        task_differences: The pair's difference on each task.
+        task_differences: The pair's difference on each task, with its items.
     """
     n_tasks = len(task_differences)
     differences = [measured.difference for measured in task_differences]
-    items = _items_of(task_differences)
+    items = _items_of_all_tasks(task_differences)
     first, second = differences[0].first, differences[0].second
     mean = float(np.mean([difference.difference for difference in differences]))
+    # Pairs of numbers, such as the seeds, have the first encoder's number and then the second's.
     untested = replace(
         differences[0],
         task=f"mean of {n_tasks} tasks",
@@ -626,21 +678,27 @@ def mean_difference(task_differences: Sequence[MeasuredDifference]) -> Differenc
     return _with_estimate(untested, estimate._replace(difference=mean))
 
 
-def _items_of(task_differences: Sequence[MeasuredDifference]) -> list[TaskItems[str]]:
+def _items_of_all_tasks(task_differences: Sequence[MeasuredDifference]) -> list[TaskItems[str]]:
     """Return the items of all tasks; empty if no paired test is known of one of them."""
     if not all(measured.items for measured in task_differences):
         return []
     return [items for measured in task_differences for items in measured.items]
 
 
-def _corrected(
+def _with_holm_correction(
     measured_differences: Sequence[MeasuredDifference], settings: TestSettings
 ) -> list[Difference]:
-    """Return the differences with Holm's correction over those that were tested.
+    """Correct the p-values of differences by Holm's method, and judge the differences.
 
-    Each one also has the smallest difference that could have been found, the judgement by the
-    margin, and the items and seeds that the planned difference needs. A difference of one training
-    seed against several loses its test.
+    Args:
+        measured_differences: The differences, with the items of their tasks.
+        settings: The significance level, the margin and the planned difference.
+
+    Returns:
+        The differences in the same order. ``real`` means significant after the correction,
+        ``family`` is the number of tests. Added are the judgement by the margin, the smallest
+        difference that could have been found, and the items or seeds that the planned difference
+        needs. A difference of one training seed against several loses its test.
     """
     differences = [
         replace(measured.difference, interval=None, error=None, df=None, p=None, method=None)
@@ -649,7 +707,7 @@ def _corrected(
         for measured in measured_differences
     ]
     p_values = [difference.p for difference in differences if difference.p is not None]
-    corrected_p_values = iter(holm(p_values))
+    corrected_p_values = iter(correct_by_holm(p_values))
     corrected = []
     for difference, measured in zip(differences, measured_differences, strict=True):
         p = None if difference.p is None else next(corrected_p_values)
@@ -665,10 +723,15 @@ def _corrected(
 
 
 def _with_margin_verdict(difference: Difference, settings: TestSettings) -> Difference:
-    """Return a difference with the judgement by the margin, by the procedure of its interval.
+    """Add to a difference the judgement whether it exceeds the margin, the largest harmless one.
 
-    That is Tango's interval for shares that McNemar's test has compared, and else Student's t.
-    Without a margin, or a test, the difference is returned as it is.
+    The procedure is that of the difference's interval: Tango's interval if McNemar's test has
+    compared shares of right items (``discordant`` is set), otherwise Student's t. Without a margin
+    or a test the difference is returned unchanged.
+
+    Args:
+        difference: The difference.
+        settings: The margin and the significance level.
     """
     estimate = difference.estimate
     if estimate is None or settings.margin is None:
@@ -677,6 +740,7 @@ def _with_margin_verdict(difference: Difference, settings: TestSettings) -> Diff
         verdict = margins.margin_verdict(estimate, settings.margin, settings.level)
     else:
         shares = PairedShares(difference.n, *difference.discordant)
+        # Two one-sided tests at a level are an interval of confidence 1 - 2 * level.
         verdict = margins.interval_verdict(shares.interval(1 - 2 * settings.level), settings.margin)
     return replace(difference, margin_verdict=verdict)
 
@@ -684,20 +748,27 @@ def _with_margin_verdict(difference: Difference, settings: TestSettings) -> Diff
 def _with_power(
     difference: Difference, items: Sequence[TaskItems[str]], settings: TestSettings
 ) -> Difference:
-    """Return a difference with what it could have found, and what the planned one needs.
+    """Add to a difference how small a difference its test could find, and what a smaller one needs.
 
     Args:
-        difference: The difference, after Holm's correction.
+        difference: The difference, after Holm's correction over ``family`` tests.
         items: The items of its tasks.
-        settings: The settings of the tests.
+        settings: The significance level, and ``plan``: the difference to be found in a planned
+            comparison; None if there is no plan.
+
+    Returns:
+        The difference with ``smallest_detectable`` and, for the plan, ``required_items`` or
+        ``required_seeds``; unchanged if it has no estimate of its error.
     """
     estimate = difference.estimate
     if estimate is None:
         return difference
+    # The level of the first test by Holm's correction.
     level = settings.level / max(difference.family, 1)
     smallest = margins.smallest_detectable(estimate.standard_error, level)
     required_items = required_seeds = None
     if settings.plan is not None and difference.error is not None:
+        # How the difference varies over items and over seeds; None if an encoder has one seed.
         spread = estimate_seed_spread(items, difference.first, difference.second)
         if spread is not None:
             required_seeds = margins.required_seeds(*spread, settings.plan, level)
@@ -707,12 +778,12 @@ def _with_power(
             )
     return replace(
         difference,
-        smallest_detectable=_finite(smallest),
+        smallest_detectable=_none_if_infinite(smallest),
         required_items=required_items,
         required_seeds=required_seeds,
     )
 
 
-def _finite(value: float | None) -> float | None:
+def _none_if_infinite(value: float | None) -> float | None:
     """Return a number that is finite; None for another one, which JSON cannot hold."""
     return value if value is not None and math.isfinite(value) else None

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from stsbench.results.signature import format_each_protocol, protocol_part
 from stsbench.significance.comparison import Comparison, Difference
-from stsbench.significance.differences import MAX_DIFFERENCE
+from stsbench.significance.differences import MAX_CORRELATION_DIFFERENCE
 from stsbench.significance.margins import MarginVerdict
 from stsbench.significance.paired import PERMUTATIONS
 
@@ -23,14 +23,17 @@ DIFFERENCE_COLUMNS = ["task", "A", "B", "B - A", "95% interval", "p", HOLM_P, "m
 def describe_comparison(comparison: Comparison) -> list[str]:
     """Describe for each pair of encoders which differences are significant, one text per pair.
 
-    A text begins with a warning of encoders with two training seeds. It ends with one of encoders
-    with a single seed, unless the other encoder has several.
+    A text begins with a warning if an encoder has two training seeds, and ends with one if an
+    encoder has a single seed and so has the other one.
+
+    Args:
+        comparison: The differences of the pairs, with the settings of the tests.
     """
     correction = _describe_correction(comparison)
     texts = []
     for first, second, differences in comparison.pairs():
-        # Where the other encoder has several seeds there is no verdict, as a sentence tells; the
-        # warning is for verdicts on encoders with one seed each.
+        # A difference of one training seed against several (lacks_seeds) has no verdict, and a
+        # sentence says so. The warning is for verdicts on encoders with one seed each.
         names_with_one_seed = dict.fromkeys(
             name
             for difference in differences
@@ -53,11 +56,17 @@ def describe_comparison(comparison: Comparison) -> list[str]:
 
 
 def _warnings_of_two_seeds(first: str, second: str, differences: Sequence[Difference]) -> list[str]:
-    """Warn of encoders with two training seeds; empty if there are none."""
+    """Return a warning if an encoder of a pair has two training seeds; empty if none has.
+
+    Args:
+        first: The name of the first encoder.
+        second: The name of the second encoder.
+        differences: The differences of the pair.
+    """
     names = [
         name
-        for side, name in enumerate((first, second))
-        if any(difference.training_seeds[side] == 2 for difference in differences)
+        for position, name in enumerate((first, second))
+        if any(difference.training_seeds[position] == 2 for difference in differences)
     ]
     if not names:
         return []
@@ -70,7 +79,13 @@ def _warnings_of_two_seeds(first: str, second: str, differences: Sequence[Differ
 def label_tasks(differences: Sequence[Difference]) -> Mapping[tuple[str, str], str]:
     """Return the label of each task and split in tables and figures.
 
-    It contains the split if the task was scored on several.
+    It is the task's name, with the split in parentheses if the task was scored on several splits.
+
+    Args:
+        differences: The differences of encoders; each has a task and a split.
+
+    Returns:
+        The labels by task and split.
     """
     splits_by_task: dict[str, set[str]] = {}
     for difference in differences:
@@ -83,7 +98,17 @@ def label_tasks(differences: Sequence[Difference]) -> Mapping[tuple[str, str], s
 
 
 def _sentences_on_results(first: str, second: str, differences: Sequence[Difference]) -> list[str]:
-    """Describe one pair: tasks won by each, tasks without a difference, untested ones, means."""
+    """Return the sentences on which differences of one pair of encoders are significant.
+
+    They name, in this order: the tasks on which each encoder is better, the tasks without a
+    significant difference, tasks without a verdict, tasks without a test, and means over tasks.
+
+    Args:
+        first: The name of the first encoder.
+        second: The name of the second encoder.
+        differences: The differences of the pair, second minus first. ``p`` is None without a test,
+            ``real`` means significant.
+    """
     labels = label_tasks(differences)
     on_tasks = [difference for difference in differences if not difference.is_average]
     tested = [difference for difference in on_tasks if difference.p is not None]
@@ -123,7 +148,15 @@ def _sentences_on_results(first: str, second: str, differences: Sequence[Differe
 def _sentences_without_verdict(
     first: str, second: str, differences: Sequence[Difference]
 ) -> list[str]:
-    """Name the tasks and means on which one encoder has one training seed, the other several."""
+    """Return a sentence on tasks and means without a verdict, for each encoder that causes it.
+
+    There is no verdict if an encoder has one training seed and the other several.
+
+    Args:
+        first: The name of the first encoder.
+        second: The name of the second encoder.
+        differences: The differences of the pair.
+    """
     labels = label_tasks(differences)
     tasks_by_encoder: dict[str, list[str]] = {}
     for difference in differences:
@@ -141,7 +174,14 @@ def _sentences_without_verdict(
 def _sentences_on_margin(
     first: str, second: str, differences: Sequence[Difference], margin: float
 ) -> list[str]:
-    """Describe one pair by a margin: one sentence for each verdict with its tasks and means."""
+    """Return a sentence for each judgement by a margin, with the tasks and means that have it.
+
+    Args:
+        first: The name of the first encoder.
+        second: The name of the second encoder.
+        differences: The differences of the pair, each with its judgement by the margin.
+        margin: The largest difference that does not matter, not times 100.
+    """
     labels = label_tasks(differences)
     points = _describe_margin(margin)
     beginning_by_verdict: dict[MarginVerdict, str] = {
@@ -163,7 +203,17 @@ def _sentences_on_margin(
 
 
 def _sentences_on_plan(differences: Sequence[Difference], plan: float) -> list[str]:
-    """Describe which items or seeds find a difference with 80% power; empty if unknown of all."""
+    """Return a sentence on how many items or seeds would find a planned difference.
+
+    Args:
+        differences: The differences of one pair of encoders. Each has the number of seeds per
+            encoder or of items with which the planned difference would be found in 80% of samples;
+            None if no number is enough, or if it is unknown.
+        plan: The planned difference, not times 100.
+
+    Returns:
+        A list with the sentence; empty if nothing is known for any task.
+    """
     labels = label_tasks(differences)
     requirements = []
     hopeless_tasks = []
@@ -193,12 +243,12 @@ NOTHING_DETECTABLE = "no difference"
 
 
 def _describe_detectable(differences: Sequence[Difference]) -> str:
-    """Return the end of a sentence, on the smallest differences that could have been found.
+    """Return the end of a sentence, on the smallest true differences that tests could have found.
 
-    It is empty if they are unknown, or if errors are 0.
+    It is empty if they are unknown, or if the errors of all differences are 0.
 
     Args:
-        differences: The differences of one pair, which are not significant.
+        differences: The differences of one pair of encoders, which are not significant.
     """
     labels = label_tasks(differences)
     size_by_label = {
@@ -212,22 +262,35 @@ def _describe_detectable(differences: Sequence[Difference]) -> str:
 
 
 def _describe_smallest(difference: Difference) -> str:
-    """Describe the smallest detectable difference in points.
+    """Return the smallest true difference that a test could have found, as text in points.
 
-    It is "no difference" if none could be found, and empty if unknown or if its error is 0.
+    It is ``NOTHING_DETECTABLE`` ("no difference") if none could be found, because there are too few
+    items. It is empty if it is unknown or rounds to 0.
+
+    Args:
+        difference: A difference; without an error, its test had too few items.
     """
     smallest = difference.smallest_detectable
     if smallest is None:
         has_too_few_items = difference.interval is not None and difference.error is None
         return NOTHING_DETECTABLE if has_too_few_items else ""
-    if smallest > MAX_DIFFERENCE:
+    if smallest > MAX_CORRELATION_DIFFERENCE:
         return NOTHING_DETECTABLE
     points = f"{100 * smallest:.2f}"
     return f"{points} points" if float(points) else ""
 
 
 def _describe_correction(comparison: Comparison) -> list[str]:
-    """Describe the level, and over which tests Holm's correction was made; empty without tests."""
+    """Return a sentence on the significance level, and over which tests Holm's correction is made.
+
+    The tests on tasks are corrected together, and the tests of means over tasks together.
+
+    Args:
+        comparison: The differences on tasks and of means; those with a p-value were tested.
+
+    Returns:
+        A list with the sentence; empty if there are no tests.
+    """
     tested = [difference for difference in comparison.differences if difference.p is not None]
     on_tasks = [difference for difference in tested if not difference.is_average]
     n_means = len(tested) - len(on_tasks)
@@ -254,16 +317,16 @@ def _describe_correction(comparison: Comparison) -> list[str]:
 def _describe_insignificant(
     first: str, second: str, insignificant: Sequence[Difference], n_significant: int
 ) -> str:
-    """Return the sentence on the tasks without a significant difference of a pair.
+    """Return the sentence on the tasks without a significant difference of two encoders.
 
-    It tells what difference could have been detected, and the lowest p if no task has a significant
-    difference.
+    It says how small a difference could have been found. If no task has a significant difference,
+    it also has the lowest corrected p-value.
 
     Args:
-        first: The first encoder.
-        second: The second one.
-        insignificant: The differences on these tasks.
-        n_significant: The number of tasks with a significant difference.
+        first: The name of the first encoder.
+        second: The name of the second encoder.
+        insignificant: The differences on the tasks without a significant one.
+        n_significant: The number of other tasks, with a significant difference.
     """
     n_tasks = len(insignificant)
     detectable = _describe_detectable(insignificant)
@@ -271,17 +334,22 @@ def _describe_insignificant(
         tasks = "other task" if n_tasks == 1 else f"other {n_tasks} tasks"
         return f"No significant difference on the {tasks}{detectable}"
     p_values = [difference.p_corrected for difference in insignificant]
-    smallest = describe_p(min(p for p in p_values if p is not None))
+    lowest_p = describe_p(min(p for p in p_values if p is not None))
     tasks = insignificant[0].task if n_tasks == 1 else f"any of {n_tasks} tasks"
     p_label = HOLM_P if n_tasks == 1 else f"lowest {HOLM_P}"
     return (
         f"No significant difference between {first} and {second} on {tasks} "
-        f"({p_label} {smallest}){detectable}"
+        f"({p_label} {lowest_p}){detectable}"
     )
 
 
 def _describe_mean(mean: Difference) -> str:
-    """Return the sentence on the difference of a pair's means over tasks, significant or not."""
+    """Return the sentence on the difference of two encoders' means over tasks.
+
+    Args:
+        mean: The difference of the means; its ``task`` is the label of the mean, and ``real`` means
+            significant.
+    """
     better = mean.second if mean.difference > 0 else mean.first
     points = f"{100 * abs(mean.difference):.2f} points"
     p = f"{HOLM_P} {describe_p(mean.p_corrected)}"
@@ -296,7 +364,14 @@ def _count(count: int, noun: str) -> str:
 
 
 def describe_notes(comparison: Comparison) -> list[str]:
-    """Explain the columns of a comparison's table, after the comparison's own notes."""
+    """Return the notes below a comparison's table: its own notes, then explanations of columns.
+
+    The explanations are of scores and differences, of intervals and p-values, of power and margin
+    if there are such columns, and of the protocols by which tasks were scored.
+
+    Args:
+        comparison: The comparison. Its ``margin`` and ``plan`` are None if they were not requested.
+    """
     dependence = "that share a sentence are not independent"
     if comparison.dependence == "none":
         dependence = "are taken as independent"
@@ -332,11 +407,16 @@ def describe_notes(comparison: Comparison) -> list[str]:
 
 
 def _describe_methods(differences: Sequence[Difference]) -> list[str]:
-    """Name the procedures of intervals and p-values, and say which p-value decides.
+    """Return sentences that name the tests behind intervals and p-values.
 
-    Each procedure has its tasks if there are several. Empty without a test.
+    If there are several tests, each is named with its tasks. The last sentence says that the
+    p-value after Holm's correction decides. Empty if nothing was tested.
+
+    Args:
+        differences: The differences of a comparison; ``method`` names the test of each.
     """
     labels = label_tasks(differences)
+    # A dict of labels keeps their order, each once.
     labels_by_method: dict[str, dict[str, None]] = {}
     for difference in differences:
         if difference.method is not None:
@@ -358,7 +438,11 @@ def _describe_methods(differences: Sequence[Difference]) -> list[str]:
 
 
 def _describe_probes(differences: Sequence[Difference]) -> list[str]:
-    """Note which chance the tests of models trained on embeddings do not count; empty if none."""
+    """Return a note for tasks that train a classifier, regressor or projection on embeddings.
+
+    Tests on them do not count the chance of the training sample. Their protocols have one of the
+    ``TRAINING_FIELDS``. Empty if there are no such tasks.
+    """
     if not any(TRAINING_FIELDS & set(difference.protocol) for difference in differences):
         return []
     return [
@@ -368,9 +452,9 @@ def _describe_probes(differences: Sequence[Difference]) -> list[str]:
 
 
 def difference_columns(differences: Sequence[Difference]) -> tuple[list[str], list[list[str]]]:
-    """Return the heads and the rows of a table, one row per difference.
+    """Return the heads and the rows of a table of differences as text, one row per difference.
 
-    Columns without any value are omitted.
+    Columns in which every row has a dash are omitted.
     """
     labels = label_tasks(differences)
     rows = [_difference_row(difference, labels) for difference in differences]
@@ -384,8 +468,16 @@ def difference_columns(differences: Sequence[Difference]) -> tuple[list[str], li
 
 
 def _difference_row(difference: Difference, labels: Mapping[tuple[str, str], str]) -> list[str]:
-    """Return the cells of a difference, one per column of ``DIFFERENCE_COLUMNS``."""
-    # Bounds of a wide interval are not known to two decimals.
+    """Return a row of a table of differences as text, with a cell per column.
+
+    The columns are ``DIFFERENCE_COLUMNS``: task, both scores, difference, its 95% interval, p, p
+    after Holm's correction, and the judgement by the margin. A dash stands for an unknown value.
+
+    Args:
+        difference: The difference.
+        labels: The labels of tasks in tables, by task and split.
+    """
+    # A bound of 10 points or more is printed with one decimal only.
     bounds = [
         _signed(100 * bound, decimals=1 if abs(bound) >= 0.1 else 2)
         for bound in difference.interval or ()
@@ -418,7 +510,7 @@ def describe_p(p: float | None, level: float = USUAL_LEVEL) -> str:
     """Return a p-value as part of a sentence: ``= .051`` or ``< .001``.
 
     Args:
-        p: The p-value.
+        p: The p-value; None becomes ``= –``.
         level: The level below which it is significant.
     """
     text = format_p(p, level)
@@ -426,14 +518,13 @@ def describe_p(p: float | None, level: float = USUAL_LEVEL) -> str:
 
 
 def format_p(p: float | None, level: float = USUAL_LEVEL) -> str:
-    """Return a p-value as printed in a table, a dash for None.
+    """Return a p-value as printed in a table: ``.043``, ``.25``, ``<.001`` or ``>.99``.
 
-    It has three decimals below .1, or as many as the level needs, and two above, and is never ``0``
-    or ``1``: ``<.001``, ``>.99``. A p-value that would round to the level has as many decimals as
-    tell on which side it is.
+    It has three decimals below .1 (more if the level is very small), and two above. If it would
+    round to the level, it gets enough decimals to show on which side of the level it is.
 
     Args:
-        p: The p-value.
+        p: The p-value; None becomes a dash.
         level: The level below which it is significant.
     """
     if p is None:

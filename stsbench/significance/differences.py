@@ -38,7 +38,7 @@ from stsbench.numbers.statistics import Float64Array
 
 TIE_TOLERANCE = 1e-12
 """Two statistics this close are equal: sums in another order differ by as much."""
-MAX_DIFFERENCE = 2.0
+MAX_CORRELATION_DIFFERENCE = 2.0
 """The largest difference that two correlations can have."""
 
 
@@ -73,15 +73,19 @@ class ScoreSample:
 def combine_errors(
     item_error: StandardError, seed_errors: Sequence[StandardError]
 ) -> StandardError:
-    """Return the standard error over items and seeds, which are independent.
+    """Join the error of a score over test items with its errors over training seeds.
+
+    They are independent, so their variances (squared errors) are added up. The degrees of freedom
+    of a sum of variances v over seeds are Satterthwaite's: (sum of v)² / (sum of v² / df).
 
     Args:
         item_error: The error over items.
-        seed_errors: The errors over seeds, one for each encoder that has several, for example.
+        seed_errors: The errors over seeds; of a difference, for example, one for each encoder that
+            has several seeds.
 
     Returns:
-        The error, whose part over seeds has Satterthwaite's degrees of freedom. It is infinite if
-        an error is NaN, because too few items say nothing about how a score varies.
+        The joined error, and its part over seeds. It is infinite if an error is NaN, because too
+        few items say nothing about how a score varies.
     """
     variance = item_error.error**2
     seed_variances = np.array([error.error**2 for error in seed_errors])
@@ -126,9 +130,10 @@ class EstimatedDifference(NamedTuple):
 
     @property
     def p(self) -> float:
-        """The two-sided p-value, the larger one if there are two errors.
+        """The two-sided p-value of the difference.
 
-        It is below 0.05 exactly if 0 is outside :meth:`interval`.
+        There may be two estimates of its error; the larger p-value counts. It is below 0.05 exactly
+        if 0 is outside the 95% interval, :meth:`interval`.
         """
         errors = [self.standard_error]
         if self.other_error is not None:
@@ -138,8 +143,8 @@ class EstimatedDifference(NamedTuple):
     def interval(self) -> tuple[float, float]:
         """Return the 95% interval of the difference."""
         half_width = self.standard_error.half_width
-        low = max(self.difference - half_width, -MAX_DIFFERENCE)
-        high = min(self.difference + half_width, MAX_DIFFERENCE)
+        low = max(self.difference - half_width, -MAX_CORRELATION_DIFFERENCE)
+        high = min(self.difference + half_width, MAX_CORRELATION_DIFFERENCE)
         return low, high
 
     @classmethod
@@ -152,6 +157,9 @@ class EstimatedDifference(NamedTuple):
     ) -> EstimatedDifference:
         """Estimate the difference of two encoders' scores on the same items.
 
+        A sample has an encoder's scores by seed, and how much each item moves each score (its
+        influences). The error over items is estimated from the influences, in one or two ways.
+
         Args:
             first: The encoder whose score is subtracted; None compares the second one with 0.
             second: The other encoder, on the same items.
@@ -159,9 +167,8 @@ class EstimatedDifference(NamedTuple):
             weights: The items' shares of the score, (n,).
 
         Returns:
-            The difference, second minus first, with the error of the wider 95% interval, and the
-            error of the other one if there are two. The error is infinite if there are too few
-            items.
+            The difference, second minus first, with the error that gives the wider 95% interval,
+            and the other error if there are two. An error is infinite if there are too few items.
         """
         samples = [second] if first is None else [first, second]
         difference = second.score
@@ -192,11 +199,17 @@ def two_sided_p(difference: float, standard_error: StandardError) -> float:
 
 
 def seed_error(sample: ScoreSample, dependence: ItemDependence) -> StandardError | None:
-    """Compute the standard error of a mean over seeds, less what items explain of it.
+    """Compute the standard error over training seeds of an encoder's mean score.
 
-    It is the root of (V - E) / s, at least 0. V is the variance of the scores over the s seeds. E
-    is the part of V that the items explain: the variance over items of each seed's influences less
-    the seeds' mean influences, added up over seeds and divided by s - 1.
+    Scores of different seeds also differ because the test items are a sample. That part is in the
+    error over items already, so it is subtracted. With s seeds the error is the root of
+    (V - E) / s, at least 0. V is the variance of the scores over seeds. E (``explained``) is the
+    part of V that the items explain: the variance over items of each seed's influences less the
+    seeds' mean influences, added up over seeds and divided by s - 1.
+
+    Args:
+        sample: The scores by seed, and how much each item moves each of them (its influences).
+        dependence: Which items share a sentence.
 
     Returns:
         The error with s - 1 degrees of freedom; None for a single seed.
@@ -211,10 +224,14 @@ def seed_error(sample: ScoreSample, dependence: ItemDependence) -> StandardError
 
 
 def all_seed_errors(sample: ScoreSample, dependence: ItemDependence) -> list[StandardError]:
-    """Return all standard errors of a sample's score over seeds, which are to be added up.
+    """Return all standard errors of an encoder's score over seeds; their squares are added up.
 
-    The first is that of the mean over the sample's own seeds, missing for a single seed. Then come
-    those of means over seeds that were averaged already.
+    The first is that of the mean over the sample's own seeds; it is missing for a single seed. Then
+    come errors of means over seeds that were averaged before (``sample.seed_errors``).
+
+    Args:
+        sample: The encoder's scores by seed, and how much each item moves them.
+        dependence: Which items share a sentence.
     """
     error = seed_error(sample, dependence)
     if error is None:
@@ -227,15 +244,20 @@ def average_samples(
     dependence: ItemDependence,
     weights: Sequence[float] | None = None,
 ) -> ScoreSample:
-    """Average one encoder's samples on several tasks, whose items follow each other.
+    """Average one encoder's scores over several tasks.
 
     If every task has the same seeds, the mean is taken seed by seed. Otherwise each task's seeds
-    are averaged first, and their error is the one that the module's docstring describes.
+    are averaged first, and :func:`_error_of_unequal_seeds` computes their error.
 
     Args:
-        samples: One sample per task, k of them.
+        samples: For each of k tasks the encoder's scores by seed, and how much each item of the
+            task moves them (influences).
         dependence: Which items of all tasks share a sentence.
         weights: The tasks' shares of the mean, (k,), with the sum 1; None weighs all equally.
+
+    Returns:
+        The means as one sample, whose items are those of all tasks, one task after another. It has
+        one mean per seed; or, if seeds differ, a single mean without seeds but with their error.
     """
     if weights is None:
         weights = [1 / len(samples)] * len(samples)
@@ -265,21 +287,18 @@ def average_samples(
 def _error_of_unequal_seeds(
     samples: Sequence[ScoreSample], dependence: ItemDependence, weights: Float64Array
 ) -> StandardError | None:
-    """Compute the seeds' error of a mean over k tasks of which not all have the same seeds.
+    """Compute the error over seeds of a mean over k tasks, if tasks have different seeds.
 
-    The variance is the sum over all tasks t and u of W_tu C_tu. Here W_tu is
+    The variance is the sum over all tasks t and u of W_tu C_tu. The weight W_tu is
     w_t w_u n_tu / (n_t n_u), with the tasks' weights w, their numbers of seeds n_t and the number
     of seeds n_tu that both have. C_tu is the covariance of their scores over these seeds, less what
-    items explain.
-
-    If two tasks share a single seed, C_tu cannot be estimated: then they are taken to move
-    together entirely, C_tu = B_tu, the product of their deviations. A task of one seed is taken to
+    items explain. If two tasks share a single seed, it cannot be estimated and is replaced by B_tu,
+    the product of their deviations, as if the tasks moved together. A task of one seed is taken to
     vary as the others do on average.
 
-    The degrees of freedom are Satterthwaite's, tr(Q)² / tr(Q²). Q is the quadratic form in the
-    seeds' scores that the variance would be if a seed were equally good or bad on every task:
-    the sum over t and u of W_tu B_tu M_tu, where M_tu makes the covariance of two tasks from their
-    scores. That is the smallest number possible.
+    The degrees of freedom are Satterthwaite's, tr(Q)² / tr(Q²), with the matrix Q over seeds: the
+    sum over t and u of W_tu B_tu M_tu, where M_tu turns the scores of two tasks into their
+    covariance. So a seed is taken to be equally good on every task, which gives the fewest.
 
     Args:
         samples: The encoder's sample on each task.
@@ -299,7 +318,8 @@ def _error_of_unequal_seeds(
     # n_tu and W_tu, (k, k).
     n_shared = (has_seed[:, None, :] * has_seed[None, :, :]).sum(axis=2)
     pair_weights = np.outer(weights, weights) * n_shared / np.maximum(np.outer(n_seeds, n_seeds), 1)
-    # C_tu, (k, k): the sum over seeds s and v of the centred product of t with s and of u with v.
+    # C_tu, (k, k): the sum over seeds s and v of M_tu[s, v] times the product of the score of task
+    # t with seed s and that of task u with seed v, both less their means.
     products = _unexplained_products(samples, dependence, seeds)
     matrices = _covariance_matrices(has_seed)
     covariances = np.einsum("tusv,tsuv->tu", matrices, products)
@@ -319,17 +339,21 @@ def _error_of_unequal_seeds(
 
 
 def _covariance_matrices(has_seed: Float64Array) -> Float64Array:
-    """Return the matrix M for every two of k tasks, (k, k, seeds, seeds).
+    """Return for every two of k tasks the matrix M that makes the covariance of their scores.
 
-    The covariance of two tasks' scores x and y over the seeds that both have is x' M y: M is
-    (I - 1 / n) / (n - 1) on these n seeds, and 0 on others.
+    The covariance of two tasks' scores x and y over the n seeds that both have is x' M y. M is
+    (I - 1 / n) / (n - 1) on these seeds, and 0 on others.
 
     Args:
         has_seed: 1 if a task has a seed and 0 if not, (k, seeds).
+
+    Returns:
+        The matrices, (k, k, seeds, seeds).
     """
     is_shared = has_seed[:, None, :] * has_seed[None, :, :]
     n_shared = is_shared.sum(axis=2)[..., None, None]
     identity = is_shared[..., None] * np.eye(has_seed.shape[1])
+    # 1 / n for every two seeds that both tasks have.
     mean = is_shared[..., None] * is_shared[:, :, None] / np.maximum(n_shared, 1)
     return np.asarray((identity - mean) / np.maximum(n_shared - 1, 1))
 
@@ -337,15 +361,25 @@ def _covariance_matrices(has_seed: Float64Array) -> Float64Array:
 def _unexplained_products(
     samples: Sequence[ScoreSample], dependence: ItemDependence, seeds: Sequence[Hashable]
 ) -> Float64Array:
-    """Multiply the centred scores of every two tasks and seeds, less what items explain of them.
+    """Multiply an encoder's scores of every two tasks and seeds, after their means are subtracted.
+
+    The mean of a score is that over the seeds of its task. From each product, the covariance that
+    the test items explain is subtracted.
+
+    Args:
+        samples: For each of k tasks the scores by seed, and how much each item moves them
+            (influences).
+        dependence: Which items of all tasks share a sentence.
+        seeds: All s seeds that any task has.
 
     Returns:
-        The products, (k, s, k, s) for k tasks and s seeds; 0 if a task lacks a seed.
+        The products, (k, s, k, s); 0 if a task lacks a seed.
     """
     k = len(samples)
     s = len(seeds)
     scores = np.zeros((k, s))
     influences = np.zeros((k, s, len(dependence)))
+    # The position, among the items of all tasks, of a task's first item.
     start = 0
     for task, sample in enumerate(samples):
         seed_indices = [seeds.index(seed) for seed in sample.seeds]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,12 +17,6 @@ from stsbench.numbers.dependence import (
     merge_chains,
     read_sentence_ids,
 )
-from stsbench.numbers.intervals import (
-    ZERO_ERROR,
-    StandardError,
-    standard_errors,
-    widest_first,
-)
 from stsbench.numbers.statistics import (
     AGGREGATIONS,
     CORRELATIONS,
@@ -35,12 +29,7 @@ from stsbench.numbers.statistics import (
 from stsbench.results.folder import read_item_columns
 from stsbench.results.record import Result
 from stsbench.results.signature import Fields, describe_mismatch, protocol_part
-from stsbench.significance.differences import (
-    EstimatedDifference,
-    ScoreSample,
-    average_samples,
-    seed_error,
-)
+from stsbench.significance.differences import ScoreSample
 from stsbench.significance.paired import Paired, PairedCorrelation, PairedF1, PairedMean
 
 SCORE_OF_COLUMN = {"correct": "accuracy", "recall": "mean_recall"}
@@ -91,9 +80,13 @@ class TaskItems(TaskSamples[RowKey]):
 def one_per_seed(results: Sequence[Result]) -> list[Result]:
     """Select one of an encoder's results on one task for each seed, in the order of seeds.
 
-    If the evaluation seed draws nothing, all evaluation seeds of one training have the same
-    per-item columns, and only the first counts. Results of different training seeds are never
-    merged, even if their columns are equal: they are two trainings that differ by nothing.
+    An evaluation seed may have no effect. All evaluation seeds of one training then have the same
+    per-item columns (the same hash ``items``), and only the result of the first is selected.
+    Results of different training seeds are never merged, even if their columns are equal.
+
+    Args:
+        results: The results, of any training seeds (None for an encoder that was not trained here)
+            and evaluation seeds.
     """
     ordered = sorted(
         results,
@@ -103,8 +96,9 @@ def one_per_seed(results: Sequence[Result]) -> list[Result]:
         ),
     )
     first_results: dict[tuple[int | None, str], Result] = {}
+    # Results with equal items replace each other. In reverse order, the last of these is the one
+    # with the lowest seed.
     for result in reversed(ordered):
-        # Results of equal items replace each other; the last of these is the first in order.
         first_results[result.train_seed, result.items] = result
     return list(first_results.values())[::-1]
 
@@ -123,19 +117,22 @@ def pair_items(
     dependence: Dependence = "sentences",
     score_name: str = "",
 ) -> TaskItems[RowKey] | None:
-    """Match the per-item columns of encoders on one task.
+    """Read the per-item values of encoders on one task, to compare them item by item.
 
     Args:
         encoders: Each encoder's results on the task, one per seed.
-        dependence: Which items are taken to vary together.
-        score_name: The score to compare, if not the results' own.
+        dependence: ``sentences`` if items that share a sentence are not independent, ``none`` if
+            all items are.
+        score_name: The score to compare; empty for the results' own.
 
     Returns:
-        The items; None if no paired test of this score is known.
+        For each encoder the values, the scores and how much each item moves them; for each item its
+        share of the score and its sentences. None if no paired test of this score is known.
 
     Raises:
         DataError: Columns are missing or broken, or their items are not the same.
     """
+    # The columns of each encoder's result with each seed.
     columns = [[read_item_columns(result) for result in results] for results in encoders.values()]
     first_result = next(iter(encoders.values()))[0]
     paired = make_paired_test(first_result, columns, score_name)
@@ -146,11 +143,12 @@ def pair_items(
         for index, (row, results) in enumerate(encoders.items())
     }
     sentences = _find_sentences(columns) if dependence == "sentences" else None
-    # The items of a recall are images.
-    are_images = "recall" in columns[0][0]
+    # Items with a recall are images, which share no sentences.
+    first_columns = columns[0][0]
+    are_images = "recall" in first_columns
     knows_sentences = sentences is not None or are_images
     if sentences is None:
-        sentences = own_numbers(len(paired.weights))
+        sentences = unshared_sentence_numbers(len(paired.weights))
     return TaskItems(
         task=first_result.task,
         paired=paired,
@@ -161,13 +159,19 @@ def pair_items(
     )
 
 
-def own_numbers(n: int) -> IntArray:
+def unshared_sentence_numbers(n: int) -> IntArray:
     """Return the sentence numbers of n items of which no two share a sentence, (n, 1)."""
     return np.arange(-n, 0)[:, None]
 
 
 def _find_sentences(columns: AllColumns) -> IntArray | None:
-    """Return the sentences of each item as numbers; None if no result holds them."""
+    """Return the sentences of each item as numbers, (n, m) for m sentences per item.
+
+    Items with a common number share a sentence. None if no result has these columns.
+
+    Args:
+        columns: The per-item columns of all results on one task, by encoder and seed.
+    """
     for columns_by_seed in columns:
         for result_columns in columns_by_seed:
             sentences = read_sentence_ids(result_columns)
@@ -193,18 +197,23 @@ def join_items(
 ) -> JoinedItems:
     """Join the items of several tasks, one task after another.
 
-    Different tasks may share sentences.
+    Items of different tasks may share sentences.
 
     Args:
-        tasks: The items of each task.
+        tasks: The items of each task: their sentences as numbers, and their shares of the score.
         task_weights: The tasks' shares of the mean; None weighs all equally.
+
+    Returns:
+        Which of all n items share a sentence, and each item's share of the mean over tasks, (n,).
     """
     sentences_by_task = []
     offset = 0
     for items in tasks:
-        # The first and the last column: a pair's two sentences, or one sentence twice.
+        # merge_chains joins items with more than two sentences. So there are two columns for every
+        # task: the two sentences of a pair, or a single sentence twice.
         sentences = merge_chains(items.sentences)[:, [0, -1]]
-        # Negative numbers are an item's own: shifted, so that no two tasks have the same.
+        # A negative number is that of a single item. It is shifted, so that items of different
+        # tasks never have the same.
         sentences_by_task.append(np.where(sentences < 0, sentences - offset, sentences))
         offset += len(sentences)
     if task_weights is None:
@@ -214,131 +223,6 @@ def join_items(
     ]
     return JoinedItems(
         cached_dependence(np.concatenate(sentences_by_task)), np.concatenate(weights)
-    )
-
-
-def estimate_mean_difference(
-    tasks: Sequence[TaskItems[RowKey]],
-    first: RowKey | None,
-    second: RowKey,
-    task_weights: Sequence[float] | None = None,
-) -> EstimatedDifference:
-    """Estimate the difference of two encoders' means over tasks, which may share sentences.
-
-    Args:
-        tasks: The items of each task.
-        first: The row whose mean is subtracted; None compares the second one's with 0.
-        second: The other row.
-        task_weights: The tasks' shares of the mean; None weighs all equally.
-    """
-    dependence, item_weights = join_items(tasks, task_weights)
-
-    def mean_of(row: RowKey) -> ScoreSample:
-        return average_samples([items.samples[row] for items in tasks], dependence, task_weights)
-
-    estimate = EstimatedDifference.estimate(
-        None if first is None else mean_of(first), mean_of(second), dependence, item_weights
-    )
-    if first is None or estimate.error > ZERO_ERROR:
-        return estimate
-    return estimate._replace(error=_least_error(tasks, (first, second), estimate.df, task_weights))
-
-
-def least_share_error(df: float) -> float:
-    """Return the error of a difference of two shares that no item moves.
-
-    Its interval by Student's t is as wide as Wilson's for the share of items on which two encoders
-    differ, if they differ on none.
-
-    Args:
-        df: The degrees of freedom of the difference, one less than the number of items.
-    """
-    quantile = StandardError(1.0, df).half_width
-    return quantile / (df + 1 + quantile**2)
-
-
-EQUAL_VALUES_ERROR = 1e-7
-"""The error of a difference of correlations if all values are equal: they are read in float32."""
-
-
-def _least_error(
-    tasks: Sequence[TaskItems[RowKey]],
-    rows: tuple[RowKey, RowKey],
-    df: float,
-    task_weights: Sequence[float] | None,
-) -> float:
-    """Return an error for two encoders between whose items there is no difference of influence.
-
-    That is no proof that they are equal. Shares have :func:`least_share_error`. Correlations have
-    the error that Pearson's would have, because values may differ too little to move a rank.
-
-    Args:
-        tasks: The items of each task.
-        rows: The first and the second encoder.
-        df: The degrees of freedom of the difference, one less than the number of items.
-        task_weights: The tasks' shares of the mean; None weighs all equally.
-    """
-    if all(items.paired.is_proportion for items in tasks):
-        return least_share_error(df)
-    task_weights = task_weights or [1 / len(tasks)] * len(tasks)
-    influences = []
-    for items, weight in zip(tasks, task_weights, strict=True):
-        paired = items.paired
-        if isinstance(paired, PairedCorrelation):
-            paired = replace(paired, metric="pearson")
-        # The rows of a task have the order of its samples.
-        row_indices = [list(items.samples).index(row) for row in rows]
-        first, second = (paired.influences(index).mean(axis=0) for index in row_indices)
-        influences.append(weight * (second - first))
-    joined = join_items(tasks, task_weights)
-    errors = standard_errors(np.concatenate(influences), joined.dependence, joined.weights)
-    return max(widest_first(errors)[0].error, EQUAL_VALUES_ERROR)
-
-
-class SeedSpread(NamedTuple):
-    """How much a difference of two encoders varies, over items and over seeds.
-
-    Attributes:
-        items: The error of the difference over items alone, with all seeds of both encoders.
-        deviation: The deviation of one encoder's score over seeds beyond what items explain, in
-            the quadratic mean of both.
-    """
-
-    items: StandardError
-    deviation: float
-
-
-def estimate_seed_spread(
-    tasks: Sequence[TaskItems[RowKey]], first: RowKey, second: RowKey
-) -> SeedSpread | None:
-    """Estimate how much a difference of two means over tasks varies over items and over seeds.
-
-    Args:
-        tasks: The items of each task.
-        first: The row whose mean is subtracted.
-        second: The other row.
-
-    Returns:
-        The spread; None if a row has one seed, or other seeds on one task than on another.
-    """
-    dependence, item_weights = join_items(tasks)
-    samples = [
-        average_samples([items.samples[row] for items in tasks], dependence)
-        for row in (first, second)
-    ]
-    seed_variances = []
-    for sample in samples:
-        error_of_mean = seed_error(sample, dependence)
-        if error_of_mean is None:
-            return None
-        # The variance of a single seed's score is that of the mean over seeds, times their number.
-        n_seeds = len(sample.scores)
-        seed_variances.append(error_of_mean.error**2 * n_seeds)
-    first_sample, second_sample = samples
-    influences = second_sample.mean_influences - first_sample.mean_influences
-    item_errors = standard_errors(influences, dependence, item_weights)
-    return SeedSpread(
-        items=widest_first(item_errors)[0], deviation=float(np.mean(seed_variances)) ** 0.5
     )
 
 
@@ -358,12 +242,20 @@ class TestedColumn(NamedTuple):
 def find_tested_column(
     columns: Collection[str], protocol: Mapping[str, Any]
 ) -> TestedColumn | None:
-    """Find the per-item column that a paired test compares; None if no test is known.
+    """Find the per-item column that makes a result's score, and that a paired test compares.
+
+    It is a column whose mean is the score (whether an item is right, or its recall), or the values
+    whose correlation with the column ``gold`` is the score.
 
     Args:
         columns: The names of a result's per-item columns.
-        protocol: How the result was scored.
+        protocol: The fields of the protocol; ``metric`` names the correlation.
+
+    Returns:
+        The name of the column, and the correlation (None for a mean); None if there is no such
+        column, so that no test is known.
     """
+    # The columns whose mean is a score.
     for column in SCORE_OF_COLUMN:
         if column in columns:
             return TestedColumn(column, metric=None)
@@ -375,21 +267,28 @@ def find_tested_column(
 
 
 def make_paired_test(result: Result, columns: AllColumns, score_name: str) -> Paired | None:
-    """Return the paired test of a score; None if the results' columns do not make the score.
+    """Return the values of encoders on the same items, for a paired test of a score.
+
+    The kind of the object, :class:`PairedMean`, :class:`PairedCorrelation` or :class:`PairedF1`, is
+    that of the score.
 
     Args:
         result: One of the results; all have its protocol.
-        columns: The per-item columns of each encoder's results.
+        columns: The per-item columns of all results, by encoder and seed.
         score_name: The score: ``f1``, a metric such as ``pearson``, or a metric and an aggregation
             such as ``pearson.mean``; empty for the results' own score.
+
+    Returns:
+        The values; None if the columns do not make the score.
 
     Raises:
         DataError: The columns are not of the same items.
     """
+    # Those of the first encoder's first result.
     first_columns = columns[0][0]
     if score_name == "f1":
         return _make_paired_f1(columns)
-    # The protocol by which the requested score is computed.
+    # The result's protocol, with the requested metric and aggregation.
     protocol = dict(result.protocol)
     metric, _, aggregation = score_name.partition(".")
     if metric:
@@ -400,25 +299,34 @@ def make_paired_test(result: Result, columns: AllColumns, score_name: str) -> Pa
     if tested is None:
         return None
     if tested.metric is None:
-        # Only one score is the column's mean; another, such as the best rank, has no column.
+        # Only the score that SCORE_OF_COLUMN names is the column's mean. Another one, such as a
+        # median rank, has no column.
         is_column_mean = metric in ("", SCORE_OF_COLUMN[tested.name])
         return PairedMean(values=_stack(columns, tested.name)) if is_column_mean else None
     values = _stack(columns, tested.name)
     gold = _stack(columns, "gold")
-    # All results must have the gold scores of the first encoder's first seed.
-    if not all((rows == gold[0][0]).all() for rows in gold):
+    # All results must have the gold scores of the first encoder's first result.
+    first_gold = gold[0][0]
+    if not all((gold_by_seed == first_gold).all() for gold_by_seed in gold):
         raise DataError(f"{result.task}: the results' gold scores are not the same")
     return PairedCorrelation(
         values=values,
-        gold=gold[0][0],
+        gold=first_gold,
         subset_weights=_subset_weights(first_columns, protocol),
         metric=tested.metric.name,
     )
 
 
 def _make_paired_f1(columns: AllColumns) -> PairedF1 | None:
-    """Return the paired test of F1; None without predictions, or with more than two classes."""
-    if not {"prediction", "correct"} <= set(columns[0][0]):
+    """Return the values for a paired test of F1, the predictions and which of them are right.
+
+    None without a column of predictions, or with more than two classes.
+
+    Args:
+        columns: The per-item columns of all results, by encoder and seed.
+    """
+    first_columns = columns[0][0]
+    if not {"prediction", "correct"} <= set(first_columns):
         return None
     predicted = _stack(columns, "prediction")
     # With more than two classes a wrong answer does not say which one was right.
@@ -430,15 +338,18 @@ def _make_paired_f1(columns: AllColumns) -> PairedF1 | None:
 def average_by_seed(
     scores: Float64Array, influences: npt.NDArray[Any], results: Sequence[Result]
 ) -> ScoreSample:
-    """Return an encoder's scores and influences by seed.
+    """Average one encoder's scores on a task, and how much each item moves them, by seed.
 
     If there are several training seeds, the seeds are these, and the evaluation seeds of each are
     averaged. If there is only one, or none, the seeds are the evaluation seeds.
 
     Args:
-        scores: The score of each result, (number of results,).
-        influences: How much each of n items moves each score, (number of results, n).
-        results: The results, one per seed.
+        scores: The score of each of r results, (r,).
+        influences: How much each of n items moves each score, (r, n).
+        results: The r results, one per pair of training and evaluation seed.
+
+    Returns:
+        Scores (s,) and influences (s, n) by seed, with keys that match seeds of different tasks.
     """
     has_several_trainings = len({result.train_seed for result in results}) > 1
     seed_by_result = [
@@ -446,10 +357,11 @@ def average_by_seed(
     ]
     seeds = tuple(dict.fromkeys(seed_by_result))
     kind = "training" if has_several_trainings else "evaluation"
-    # By these the seeds of different tasks are matched.
+    # Scores of different tasks belong together if they have the same key.
     seed_keys: tuple[tuple[str, int | None], ...] = tuple((kind, seed) for seed in seeds)
     if len(seeds) == 1:
-        # One training seed may be among those of other tasks; one evaluation seed varies nothing.
+        # A single training seed may be among those of other tasks. A single evaluation seed is
+        # matched with none.
         train_seed = results[0].train_seed
         seed_keys = () if train_seed is None else (("training", train_seed),)
     mean_scores = []
@@ -464,10 +376,10 @@ def average_by_seed(
 
 
 def _stack(columns: AllColumns, name: str) -> list[Float64Array]:
-    """Return one column of each encoder's results by seed, (s, n) each.
+    """Return for each encoder the values of one column in all its results, (s, n) for s seeds.
 
     Args:
-        columns: The columns of each encoder's results.
+        columns: The per-item columns of all results, by encoder and seed.
         name: The name of the column.
 
     Raises:
@@ -491,7 +403,17 @@ def _stack(columns: AllColumns, name: str) -> list[Float64Array]:
 def _subset_weights(
     columns: Mapping[str, npt.NDArray[Any]], protocol: Mapping[str, Any]
 ) -> SubsetWeights:
-    """Return the subsets that the protocol's aggregation correlates, with the weight of each.
+    """Return the subsets of items whose correlations make the score, with the weight of each.
+
+    The aggregation ``all`` is one correlation over all items: a single subset. ``mean`` and
+    ``wmean`` are means over the task's subsets.
+
+    Args:
+        columns: The per-item columns of a result, among them ``gold`` and perhaps ``subset``.
+        protocol: The fields of the protocol, among them ``aggregation``.
+
+    Returns:
+        The indices of each subset's items, and each subset's weight.
 
     Raises:
         DataError: The aggregation is unknown, or it needs subsets that the columns do not hold.
@@ -513,7 +435,10 @@ def _subset_weights(
 
 
 def check_comparable(rows: RowResults[RowKey]) -> None:
-    """Check that rows were scored in the same way on the same data.
+    """Check that the encoders of a table were scored in the same way on the same data.
+
+    Args:
+        rows: Each row's results by task, one per seed; a row is an encoder.
 
     Raises:
         ProtocolError: A task was scored differently; the message names the field.
@@ -521,7 +446,9 @@ def check_comparable(rows: RowResults[RowKey]) -> None:
     for results_by_row in zip(*rows.values(), strict=True):
         task_results = [result for results in results_by_row for result in results]
         for result in task_results[1:]:
-            if mismatch := describe_mismatch(task_results[0], result):
+            # A text on the first field that differs, empty if the two are comparable.
+            mismatch = describe_mismatch(task_results[0], result)
+            if mismatch:
                 names = f"'{task_results[0].encoder}' and '{result.encoder}'"
                 raise ProtocolError(f"{result.task}: {names} cannot be ranked together: {mismatch}")
 
@@ -555,10 +482,15 @@ def match_tasks(
         tasks: The tasks to match, in this order; None for all.
         protocol: The name of the only protocol to match; None for all.
 
+    Returns:
+        For each common task, split and protocol the results of each encoder, one per seed; and a
+        note on tasks that only some encoders have.
+
     Raises:
         ProtocolError: A task was scored differently; the message names the field.
         DataError: No task is common to all encoders.
     """
+    # For each encoder and task its results by pairs of split and protocol.
     groups_by_encoder = {
         name: _group_by_task(results, tasks, protocol) for name, results in encoders.items()
     }
@@ -598,15 +530,19 @@ def _group_by_task(
 
     Args:
         results: The results.
-        tasks: The tasks that are requested; None for all.
+        tasks: The tasks that are requested; results of others are left out. None for all.
         protocol: The name of the protocol that is requested; None for all.
+
+    Returns:
+        By task, the results by pairs of split and protocol.
     """
     groups: dict[str, ResultsByProtocol] = {}
     for result in results:
         is_requested_task = tasks is None or result.task in tasks
         if is_requested_task and protocol in (None, result.protocol["name"]):
-            key = result.split, protocol_part(result.protocol)
-            groups.setdefault(result.task, {}).setdefault(key, []).append(result)
+            split_and_protocol = result.split, protocol_part(result.protocol)
+            groups_of_task = groups.setdefault(result.task, {})
+            groups_of_task.setdefault(split_and_protocol, []).append(result)
     return groups
 
 
@@ -615,16 +551,25 @@ def _match_protocols(
 ) -> Iterator[ResultsByEncoder]:
     """Yield the encoders' results on a task, once for each split and protocol that all share.
 
+    Args:
+        task: The task, for messages.
+        groups_by_encoder: For each encoder the results on the task, by pairs of split and protocol.
+
+    Yields:
+        Each encoder's results, one per seed, by its name.
+
     Raises:
-        ProtocolError: No protocol is shared, or data differs; the message names the field.
+        ProtocolError: No protocol is shared, or the data differ; the message names the field.
     """
     first_groups, *other_groups = groups_by_encoder.values()
-    common_keys = [key for key in first_groups if all(key in groups for groups in other_groups)]
+    # The pairs of split and protocol that all encoders have.
+    common_pairs = [pair for pair in first_groups if all(pair in groups for groups in other_groups)]
     matches = [
-        {name: groups[key] for name, groups in groups_by_encoder.items()} for key in common_keys
+        {name: groups[pair] for name, groups in groups_by_encoder.items()} for pair in common_pairs
     ]
     if not matches:
-        # The first results of each encoder differ in a field, which the error then names.
+        # Nothing is shared, so the first results of the encoders differ in a field. They are taken
+        # only to raise the error below, which names that field.
         matches = [
             {name: next(iter(groups.values())) for name, groups in groups_by_encoder.items()}
         ]
@@ -633,7 +578,9 @@ def _match_protocols(
         first_result = results_by_encoder[first_name][0]
         for name, results in results_by_encoder.items():
             for result in results:
-                if mismatch := describe_mismatch(first_result, result):
+                # A text on the first field that differs, empty if the two are comparable.
+                mismatch = describe_mismatch(first_result, result)
+                if mismatch:
                     raise ProtocolError(
                         f"{task}: '{first_name}' and '{name}' cannot be compared: {mismatch}"
                     )

@@ -35,16 +35,17 @@ MAX_SEEDS = 1000
 def margin_verdict(
     estimate: EstimatedDifference, margin: float, level: float = 0.05
 ) -> MarginVerdict:
-    """Judge a difference by a margin, with one-sided tests.
+    """Judge whether a difference of two scores matters: whether it exceeds a margin.
 
-    Each asks how probable it is that the estimate is so far above -margin, below margin or below
-    -margin, if the true difference is this margin. If the error is 0, the difference itself is
-    compared with the margin.
+    Three one-sided tests ask whether the true difference is above -margin, below margin, and below
+    -margin. A test is significant if an estimate as far from this bound as ours would have a
+    probability below ``level`` if the true difference were at the bound. If the error is 0, the
+    difference itself is compared with the margin.
 
     Args:
         estimate: The difference, second minus first, with its error.
         margin: The largest difference that does not matter, at least 0.
-        level: The level of each one-sided test.
+        level: The significance level of each one-sided test.
 
     Returns:
         ``within``: the difference is between -margin and margin. ``not worse``: it is above
@@ -77,19 +78,20 @@ def interval_verdict(interval: tuple[float, float], margin: float) -> MarginVerd
 def smallest_detectable(
     standard_error: StandardError, level: float = 0.05, power: float = POWER
 ) -> float:
-    """Compute the smallest true difference that a two-sided test finds with some power.
+    """Compute the smallest true difference that a two-sided test finds often enough.
 
     Args:
-        standard_error: The standard error of the estimated difference. Degrees of freedom are more
-            than 0; they are infinite if the error is known.
-        level: The level of the test. By Holm's correction over k tests it is 0.05 / k for the
-            first of them.
-        power: The share of samples in which the difference is significant, in its direction;
+        standard_error: The standard error of the estimated difference, over items and perhaps over
+            training seeds. Degrees of freedom are more than 0; infinite if the error is known.
+        level: The significance level of the test. By Holm's correction over k tests it is 0.05 / k
+            for the first of them.
+        power: The share of samples in which the difference must be significant, in its direction;
             more than half of the level.
 
     Returns:
-        The difference, in the unit of the error: 0 if the error is 0, NaN if an argument is NaN.
+        The difference, in the unit of the error: 0 if the error is 0, NaN if an error is NaN.
     """
+    # The whole error with its degrees of freedom, and the part of it that is over seeds.
     error, df, seed_error, seed_df = standard_error
     if math.isnan(error) or math.isnan(df):
         return float("nan")
@@ -97,6 +99,7 @@ def smallest_detectable(
         return 0.0
     if not seed_error or math.isinf(error):
         return _smallest_noncentrality(df, level, power) * error
+    # The seeds' share of the variance.
     seed_share = (seed_error / error) ** 2
     if seed_share >= 1:
         return _smallest_noncentrality(seed_df, level, power) * error
@@ -105,31 +108,37 @@ def smallest_detectable(
 
 @lru_cache(maxsize=4096)
 def _smallest_noncentrality(df: float, level: float, power: float) -> float:
-    """Compute the noncentrality at which Student's statistic exceeds its quantile with power.
+    """Compute the smallest true difference that Student's t test finds, in units of its error.
 
-    It is the true difference in units of the error of its estimate.
+    It is the noncentrality (the true difference divided by its error) at which Student's statistic
+    exceeds the test's quantile in a share ``power`` of samples.
 
     Args:
         df: The degrees of freedom of the error.
-        level: The level of the two-sided test.
-        power: The share of samples in which the statistic exceeds the quantile.
+        level: The significance level of the two-sided test.
+        power: The share of samples in which the statistic must exceed the quantile.
     """
     from scipy import optimize, special
 
+    # With so many degrees of freedom the statistic is normally distributed.
     if df > NORMAL_DF:
         return float(special.ndtri(1 - level / 2) + special.ndtri(power))
     quantile = float(special.stdtrit(df, 1 - level / 2))
 
-    def estimated_share(share: float) -> float:
-        """Return the quantile of the estimated error, as a share of the true one."""
+    def error_ratio_quantile(share: float) -> float:
+        """Return the quantile, at a share of samples, of the estimated error over the true one."""
         return math.sqrt(special.chdtri(df, 1 - share) / df)
 
     if quantile > MAX_SERIES_QUANTILE:
-        # The noise of the difference is nothing beside that of its estimated error.
-        return quantile * estimated_share(power)
-    # Error and difference are independent: both are below these quantiles with the power.
+        # With a quantile this large (very few degrees of freedom), only the estimated error
+        # decides; the noise of the difference itself is negligible.
+        return quantile * error_ratio_quantile(power)
+    # The estimated error and the difference are independent. Each is below its quantile of
+    # sqrt(power) with this probability, so both are with the probability power: an upper bound.
     share = power**0.5
-    upper_bound = quantile * estimated_share(share) + float(special.ndtri(share))
+    upper_bound = quantile * error_ratio_quantile(share) + float(special.ndtri(share))
+    # The root of the attained power less the required one; nctdtr is the distribution function of
+    # Student's t with a noncentrality.
     return float(
         optimize.brentq(
             lambda noncentrality: 1 - special.nctdtr(df, noncentrality, quantile) - power,
@@ -143,21 +152,26 @@ def _smallest_noncentrality(df: float, level: float, power: float) -> float:
 def _smallest_over_seeds(
     seed_share: float, item_df: float, seed_df: float, level: float, power: float
 ) -> float:
-    """Compute the smallest detectable difference over items and seeds, in units of its true error.
+    """Compute the smallest true difference that a test over items and seeds finds.
 
-    The estimated variance over seeds differs from the true one as y, chi-squared divided by its
-    degrees of freedom, and with it the difference at which a test is significant. The variance over
-    items is taken as known, because there are many more of them.
+    A test estimates the variance over seeds from few seeds. The estimate is the true variance times
+    y, a random number (chi-squared divided by its degrees of freedom), on which the difference
+    depends at which the test is significant. The power is averaged over y. The variance over items
+    is taken as known, because there are many more of them.
 
     Args:
         seed_share: The share of the seeds in the variance of the difference, between 0 and 1.
         item_df: The degrees of freedom of the variance over items.
-        seed_df: Those of the variance over seeds.
-        level: The level of the two-sided test.
-        power: The share of samples in which the difference is significant.
+        seed_df: The degrees of freedom of the variance over seeds.
+        level: The significance level of the two-sided test.
+        power: The share of samples in which the difference must be significant.
+
+    Returns:
+        The difference, in units of its true error.
     """
     from scipy import optimize, special
 
+    # Values of y, and the weight of each in a mean over the distribution of y, (nodes,).
     y_rows, weight_rows = chi_squared_nodes(np.array([[seed_df]]))
     y, y_weights = y_rows[0], weight_rows[0]
     estimated = SummedVariances(
@@ -169,11 +183,11 @@ def _smallest_over_seeds(
     # The difference that is significant at each y, (nodes,).
     significant = tail_quantiles(level / 2, estimated)
 
-    def missing_power(difference: float) -> float:
+    def excess_power(difference: float) -> float:
         """Return by how much the power at a true difference is too large; negative if too small."""
         return float(y_weights @ special.ndtr(difference - significant)) - power
 
-    return float(optimize.brentq(missing_power, 0.0, significant.max() + 10.0))
+    return float(optimize.brentq(excess_power, 0.0, significant.max() + 10.0))
 
 
 def required_items(
@@ -183,24 +197,30 @@ def required_items(
     level: float = 0.05,
     power: float = POWER,
 ) -> int | None:
-    """Compute how many items like those of a comparison a smaller or larger difference needs.
+    """Compute how many items a test needs to find a difference of two encoders.
 
-    With r times as many items the error is divided by the root of r, and the effective number of
-    items, the degrees of freedom plus 1, is multiplied by r.
+    The items are taken to be like those of a comparison that was made. With r times as many items
+    the error is divided by the root of r, and the effective number of items, which is the degrees
+    of freedom plus 1, is multiplied by r.
 
     Args:
-        items: The error of the comparison, with one seed per encoder.
-        n_items: The number of items of the comparison.
+        items: The error of the difference in the comparison that was made, with one seed per
+            encoder.
+        n_items: The number of items of that comparison.
         difference: The difference to find, more than 0, in the unit of the error.
-        level: The level of the test.
-        power: The share of samples in which the difference is to be significant.
+        level: The significance level of the test.
+        power: The share of samples in which the difference must be significant.
 
     Returns:
         The number of items; None if it is above ``MAX_ITEMS``.
     """
 
-    def is_found(n_required: int) -> bool:
-        """Return whether so many items find the difference."""
+    def are_enough(n_required: int) -> bool:
+        """Return whether a test over this number of items finds the difference.
+
+        From the outer function: ``items`` is the error over ``n_items`` items, ``difference`` the
+        difference to find, ``level`` the significance level, ``power`` the required power.
+        """
         ratio = n_required / n_items
         df = (items.df + 1) * ratio - 1
         if df < 1:
@@ -208,8 +228,8 @@ def required_items(
         required_error = StandardError(items.error / ratio**0.5, df)
         return smallest_detectable(required_error, level, power) <= difference
 
-    # The first number of which is_found is true: it is false below and true above.
-    n_required = bisect_left(range(MAX_ITEMS + 1), True, lo=1, key=is_found)
+    # The first number that is enough, by bisection: all below are not, and all above are.
+    n_required = bisect_left(range(MAX_ITEMS + 1), True, lo=1, key=are_enough)
     return None if n_required > MAX_ITEMS else n_required
 
 
@@ -220,28 +240,29 @@ def required_seeds(
     level: float = 0.05,
     power: float = POWER,
 ) -> int | None:
-    """Compute how many seeds per encoder a difference needs on given items.
+    """Compute how many training seeds per encoder a test needs to find a difference.
 
-    The variance of the difference is that over items, plus deviation² / seeds for each encoder.
+    The items stay the same. The variance of the difference is that over items, plus
+    deviation² / seeds for each of the two encoders.
 
     Args:
         items: The error of the difference over items alone.
         deviation: The deviation of each encoder's score over seeds, in the unit of the error.
         difference: The difference to find, in the unit of the error.
-        level: The level of the test.
-        power: The share of samples in which the difference is to be significant.
+        level: The significance level of the test.
+        power: The share of samples in which the difference must be significant.
 
     Returns:
         The number of seeds, at least 2; None if it is above ``MAX_SEEDS``, as it is if the items
         are too few for any number of seeds.
     """
 
-    def is_found(n_seeds: int) -> bool:
-        """Return whether so many seeds per encoder find the difference."""
+    def are_enough(n_seeds: int) -> bool:
+        """Return whether a test with this number of seeds per encoder finds the difference."""
         error_of_seeds = StandardError(deviation / n_seeds**0.5, df=n_seeds - 1)
         total = combine_errors(items, [error_of_seeds, error_of_seeds])
         return smallest_detectable(total, level, power) <= difference
 
-    # The first number of which is_found is true: it is false below and true above.
-    n_required = bisect_left(range(MAX_SEEDS + 1), True, lo=2, key=is_found)
+    # The first number that is enough, by bisection: all below are not, and all above are.
+    n_required = bisect_left(range(MAX_SEEDS + 1), True, lo=2, key=are_enough)
     return None if n_required > MAX_SEEDS else n_required

@@ -5,31 +5,40 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from stsbench import numbers
 from stsbench.core.provenance import code_digest
 from stsbench.numbers.intervals import (
     ZERO_ERROR,
+    StandardError,
     agreement_interval,
     independent_items,
+    standard_errors,
+    widest_first,
     wilson_interval,
 )
 from stsbench.results.folder import without_columns
 from stsbench.results.record import Result, protocol_key
 from stsbench.significance.differences import (
     EstimatedDifference,
+    ScoreSample,
+    average_samples,
+    seed_error,
 )
 from stsbench.significance.items import (
     RowKey,
     RowResults,
+    TaskItems,
     check_comparable,
-    estimate_mean_difference,
     join_items,
 )
+from stsbench.significance.paired import PairedCorrelation
 from stsbench.significance.rows import RowItems
 
 
@@ -38,9 +47,10 @@ def interval_cache_key(
     task_indices: Sequence[int],
     score_names: Sequence[str],
 ) -> str | None:
-    """Hash all that an interval of a mean depends on.
+    """Return a hash of all that the interval of a mean over tasks depends on, as its cache key.
 
-    These are scores, protocols, seeds, per-item columns by their own hash, and the formulas.
+    It covers scores, protocols, seeds, the hashes of the per-item columns, and the code of the
+    formulas.
 
     Args:
         results_by_task: One encoder's results for each task, one per seed.
@@ -48,8 +58,8 @@ def interval_cache_key(
         score_names: The score that counts on each task; empty for the results' own.
 
     Returns:
-        32 hex digits; None if a result is not on disk, because nothing then guarantees that its
-        per-item columns are those that its hash names.
+        32 hex digits; None if a result is not from a file. The columns of a file are compared with
+        the recorded hash when they are read; for a result in memory nobody does that.
     """
     facts_by_task = []
     for task in task_indices:
@@ -102,9 +112,9 @@ def compute_mean_interval(results_by_task: Sequence[Sequence[Result]]) -> Interv
         results_by_task: The encoder's results for each task, one per seed.
 
     Returns:
-        The interval over other items and other seeds, in the scores' unit. None if the per-item
-        columns of a task are not available or do not say which items share a sentence, or if
-        its score has no known statistic.
+        The lower and the upper bound, in the scores' unit, for other items and other seeds. None if
+        the per-item columns of a task are not available or do not say which items share a
+        sentence, or if the error of its score cannot be computed.
     """
     tasks = tuple(range(len(results_by_task)))
     return compute_mean_intervals(results_by_task, [tasks]).intervals.get(tasks)
@@ -125,6 +135,11 @@ def compute_mean_intervals(
         score_names: The score that counts on each task, one of its results' ``score_names``;
             empty for the results' own.
         interval_cache: Intervals computed earlier, by ``interval_cache_key``; new ones are added.
+
+    Returns:
+        The interval of each set of tasks; a set without an interval is missing. Also the results
+        whose per-item columns are missing (then there is no interval), and those whose columns do
+        not say which items share a sentence.
     """
     interval_cache = {} if interval_cache is None else interval_cache
     used_tasks = {task for tasks in task_sets for task in tasks}
@@ -133,7 +148,8 @@ def compute_mean_intervals(
         results if task in used_tasks else [] for task, results in enumerate(results_by_task)
     ]
     used_results = [result for results in results_by_task for result in results]
-    if lacking := without_columns(used_results):
+    lacking = without_columns(used_results)
+    if lacking:
         return MeanIntervals(results_without_columns=lacking)
     cache_keys = {
         tasks: interval_cache_key(results_by_task, tasks, score_names) for tasks in task_sets
@@ -165,16 +181,17 @@ def compute_mean_intervals(
 
 
 def _interval_of_mean(row: RowItems[int], tasks: Sequence[int]) -> Interval | None:
-    """Compute the interval of the mean of the only row, whose key is 0, over these tasks.
+    """Compute the 95% interval of one encoder's mean score over tasks.
 
-    It is Wilson's if all scores are shares, and else Student's t's.
+    It is Wilson's if all scores are shares (such as accuracies), otherwise Student's t's.
 
     Args:
-        row: The items of the row.
+        row: The items of the encoder, which is the only row and has the key 0.
         tasks: The indices of the tasks; one that occurs twice counts twice.
 
     Returns:
-        The interval; None if a task lacks items, or if it is unknown which share a sentence.
+        The lower and the upper bound; None if a task lacks items, or if it is unknown which items
+        share a sentence.
     """
     counts = Counter(tasks)
     if not counts:
@@ -188,27 +205,171 @@ def _interval_of_mean(row: RowItems[int], tasks: Sequence[int]) -> Interval | No
         # By Student's t the interval of a mean near 1 would end above it, and that of 1 would
         # have no width.
         return wilson_interval(mean.difference, mean.standard_error, effective_items=mean.df + 1)
+    # No item moves the correlations, for example because they are 1: Student's t's interval would
+    # have no width.
     if mean.error <= ZERO_ERROR:
+        # The encoder's scores on all tasks with all seeds.
         scores = [score for items in items_by_task for score in items.samples[0].scores.tolist()]
         weights = join_items(items_by_task, task_weights).weights
+        # How many independent items these are worth.
         n_items = independent_items([mean.standard_error], weights)
         return agreement_interval(mean.difference, scores, n_items)
     low, high = mean.interval()
     return max(low, -1.0), min(high, 1.0)
 
 
+def estimate_mean_difference(
+    tasks: Sequence[TaskItems[RowKey]],
+    first: RowKey | None,
+    second: RowKey,
+    task_weights: Sequence[float] | None = None,
+) -> EstimatedDifference:
+    """Estimate the difference of two encoders' mean scores over tasks, with its standard error.
+
+    Tasks may share sentences. If no item moves the difference, the estimated error would be 0,
+    which proves nothing; it is then replaced by a least error.
+
+    Args:
+        tasks: The items of each task, with the scores of the encoders (rows of a table).
+        first: The key of the encoder whose mean is subtracted; None compares the second with 0.
+        second: The key of the other encoder.
+        task_weights: The tasks' shares of the mean; None weighs all equally.
+    """
+    dependence, item_weights = join_items(tasks, task_weights)
+
+    def mean_of(row: RowKey) -> ScoreSample:
+        """Return an encoder's mean scores over tasks by seed, and how much each item moves them."""
+        return average_samples([items.samples[row] for items in tasks], dependence, task_weights)
+
+    first_mean = None if first is None else mean_of(first)
+    estimate = EstimatedDifference.estimate(first_mean, mean_of(second), dependence, item_weights)
+    if first is None or estimate.error > ZERO_ERROR:
+        return estimate
+    return estimate._replace(error=_least_error(tasks, (first, second), estimate.df, task_weights))
+
+
+def least_share_error(df: float) -> float:
+    """Return the least error of a difference of two shares, such as accuracies.
+
+    It is taken if two encoders differ on no item, so that the estimated error is 0. Wilson's
+    interval for the share of items on which they differ then still has a width; Student's t with
+    the returned error has an interval as wide.
+
+    Args:
+        df: The degrees of freedom of the difference, one less than the number of items.
+    """
+    # The half width of the interval for an error of 1 is Student's quantile.
+    quantile = StandardError(1.0, df).half_width
+    return quantile / (df + 1 + quantile**2)
+
+
+EQUAL_VALUES_ERROR = 1e-7
+"""The error of a difference of correlations if all values are equal: they are read in float32."""
+
+
+def _least_error(
+    tasks: Sequence[TaskItems[RowKey]],
+    rows: tuple[RowKey, RowKey],
+    df: float,
+    task_weights: Sequence[float] | None,
+) -> float:
+    """Return an error for a difference of two encoders whose estimated error is 0.
+
+    The estimate is 0 if each item moves both scores equally, which does not prove that the encoders
+    are equal. Shares, such as accuracies, get :func:`least_share_error`. Correlations of ranks get
+    the error of Pearson's correlation, because values may differ too little to move a rank.
+
+    Args:
+        tasks: The items of each task, with the values of the encoders (rows of a table).
+        rows: The keys of the first and the second encoder.
+        df: The degrees of freedom of the difference, one less than the number of items.
+        task_weights: The tasks' shares of the mean; None weighs all equally.
+    """
+    if all(items.paired.is_proportion for items in tasks):
+        return least_share_error(df)
+    task_weights = task_weights or [1 / len(tasks)] * len(tasks)
+    influences = []
+    for items, weight in zip(tasks, task_weights, strict=True):
+        paired = items.paired
+        if isinstance(paired, PairedCorrelation):
+            paired = replace(paired, metric="pearson")
+        # ``paired`` numbers the encoders in the order of the task's samples.
+        row_indices = [list(items.samples).index(row) for row in rows]
+        # How much each item moves an encoder's mean score over seeds, (n,).
+        first, second = (paired.influences(index).mean(axis=0) for index in row_indices)
+        influences.append(weight * (second - first))
+    joined = join_items(tasks, task_weights)
+    # The errors by one or two estimates of the variance over items; that with the widest interval
+    # counts.
+    errors = standard_errors(np.concatenate(influences), joined.dependence, joined.weights)
+    return max(widest_first(errors)[0].error, EQUAL_VALUES_ERROR)
+
+
+class SeedSpread(NamedTuple):
+    """How much a difference of two encoders varies, over items and over seeds.
+
+    Attributes:
+        items: The error of the difference over items alone, with all seeds of both encoders.
+        deviation: The deviation of one encoder's score over seeds beyond what items explain, in
+            the quadratic mean of both.
+    """
+
+    items: StandardError
+    deviation: float
+
+
+def estimate_seed_spread(
+    tasks: Sequence[TaskItems[RowKey]], first: RowKey, second: RowKey
+) -> SeedSpread | None:
+    """Estimate how much a difference of two means over tasks varies over items and over seeds.
+
+    Args:
+        tasks: The items of each task, with the scores of the encoders (rows of a table).
+        first: The key of the encoder whose mean is subtracted.
+        second: The key of the other encoder.
+
+    Returns:
+        The error of the difference over items, and the deviation of one encoder's score over seeds
+        (the quadratic mean of both encoders'). None if an encoder has one seed, or other seeds on
+        one task than on another.
+    """
+    dependence, item_weights = join_items(tasks)
+    samples = [
+        average_samples([items.samples[row] for items in tasks], dependence)
+        for row in (first, second)
+    ]
+    seed_variances = []
+    for sample in samples:
+        error_of_mean = seed_error(sample, dependence)
+        if error_of_mean is None:
+            return None
+        # The variance of a single seed's score is that of the mean over seeds, times their number.
+        n_seeds = len(sample.scores)
+        seed_variances.append(error_of_mean.error**2 * n_seeds)
+    first_sample, second_sample = samples
+    influences = second_sample.mean_influences - first_sample.mean_influences
+    # The errors by one or two estimates of the variance over items; that with the widest interval
+    # counts.
+    item_errors = standard_errors(influences, dependence, item_weights)
+    return SeedSpread(
+        items=widest_first(item_errors)[0], deviation=float(np.mean(seed_variances)) ** 0.5
+    )
+
+
 def compute_differences_from(
     reference: RowKey, rows: RowResults[RowKey]
 ) -> dict[RowKey, EstimatedDifference]:
-    """Estimate how far each other row's mean is from that of a reference row.
+    """Estimate how far the mean score of each row of a table is from that of a reference row.
+
+    A row is an encoder; its mean is over tasks.
 
     Args:
-        reference: The row whose mean is subtracted.
+        reference: The key of the row whose mean is subtracted.
         rows: Each row's results by task, one per seed; all rows have the same tasks.
 
     Returns:
-        The differences, row less reference, over other items and other seeds, in the scores'
-        unit. Rows whose per-item columns are not available are missing.
+        By row the difference, row less reference, in the scores' unit, with its error over other
+        items and other seeds. Rows whose per-item columns are not available are missing.
 
     Raises:
         ProtocolError: A task was scored differently; the message names the field.
@@ -216,7 +377,7 @@ def compute_differences_from(
     check_comparable(rows)
     row_items = RowItems(rows)
     n_tasks = len(rows[reference])
-    complete_rows = [key for key in rows if len(row_items.common_tasks(key)) == n_tasks]
+    complete_rows = [key for key in rows if len(row_items.shared_task_indices(key)) == n_tasks]
     if reference not in complete_rows:
         return {}
     items_by_task = list(row_items.tasks.values())

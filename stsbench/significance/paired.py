@@ -95,29 +95,46 @@ class Paired(ABC):
     def permuted_differences(
         self, first: int, second: int, *, n_permutations: int, rng: np.random.Generator
     ) -> Float64Array | None:
-        """Compute the differences of the first seeds' scores after random swaps of items.
+        """Compute the difference of two encoders' scores after random swaps of their values.
+
+        Args:
+            first: The index of the encoder whose score is subtracted.
+            second: The index of the other encoder.
+            n_permutations: The number of permutations.
+            rng: The generator that draws them.
 
         Returns:
-            Second minus first, (n_permutations,); None if scores of swapped items are unknown.
+            The differences, (n_permutations,); None if the kind of score, as here by default, has
+            no such test.
         """
         return None
 
     def exact_test(
         self, first: int, second: int, *, n_permutations: int, rng: np.random.Generator
     ) -> PairedTest | None:
-        """Test the difference of the first seeds without assuming a distribution.
+        """Test the difference of two encoders by permutations, without assuming a distribution.
 
-        Items must be independent.
+        In each permutation both encoders' values are swapped on a random half of the items. The
+        scores of each encoder's first seed are compared. Items must be independent.
+
+        Args:
+            first: The index of the encoder whose score is subtracted.
+            second: The index of the other encoder.
+            n_permutations: The number of permutations.
+            rng: The generator that draws them.
 
         Returns:
-            The test; None if there is none, or if ``MAX_PERMUTED_ITEMS`` make Student's t as good.
+            The p-value and the 95% interval of the difference, second minus first. None if values
+            cannot be swapped, or with ``MAX_PERMUTED_ITEMS`` or more items: then Student's t test
+            is as good.
         """
         if len(self.weights) >= MAX_PERMUTED_ITEMS:
             return None
         permuted = self.permuted_differences(first, second, n_permutations=n_permutations, rng=rng)
         if permuted is None:
             return None
-        difference = float(self.scores(second)[0] - self.scores(first)[0])
+        first_seed = 0
+        difference = float(self.scores(second)[first_seed] - self.scores(first)[first_seed])
         half_width = permutation_half_width(permuted)
         interval = difference - half_width, difference + half_width
         return PairedTest(PERMUTATIONS, permutation_p(difference, permuted), interval)
@@ -152,10 +169,17 @@ class PairedCorrelation(Paired):
         return np.array([self._score(values) for values in self.values[encoder]])
 
     def _score(self, values: Float64Array) -> float:
-        """Return the weighted mean of the subsets' correlations; that of equal values is 0."""
-        metric = CORRELATIONS[self.metric]
+        """Return the score of one encoder with one seed: a weighted mean of correlations.
+
+        Each subset of items has a correlation with gold scores, which is 0 if all values are equal.
+        ``self.subset_weights`` has the indices of the items of each subset, and its weight.
+
+        Args:
+            values: The encoder's values of all items, (n,).
+        """
+        correlate = CORRELATIONS[self.metric]
         weighted_correlations = [
-            weight * metric(values[indices], self.gold[indices])
+            weight * correlate(values[indices], self.gold[indices])
             for indices, weight in zip(*self.subset_weights, strict=True)
             if np.ptp(values[indices]) > 0
         ]
@@ -172,14 +196,24 @@ class PairedCorrelation(Paired):
     def permuted_differences(
         self, first: int, second: int, *, n_permutations: int, rng: np.random.Generator
     ) -> Float64Array | None:
-        """Compute the differences of correlations after random swaps, (n_permutations,).
+        """Compute the difference of two encoders' scores after random swaps of their values.
+
+        In each permutation the values of a random half of the items are swapped between the
+        encoders. The values are those of each encoder's first seed.
+
+        Args:
+            first: The index of the encoder whose score is subtracted.
+            second: The index of the other encoder.
+            n_permutations: The number of permutations.
+            rng: The generator that draws them.
 
         Returns:
-            The differences; None if values of this correlation have no common scale.
+            The differences, (n_permutations,). None for a correlation such as Kendall's that is no
+            Pearson correlation of transformed values, so that nothing can be swapped.
         """
         if CORRELATIONS[self.metric].to_pearson is None:
             return None
-        # Every subset draws from the same seed: an item is swapped in the same permutations.
+        # All subsets draw by this seed, so that they agree on which items are swapped.
         seed = int(rng.integers(2**63))
         differences = np.zeros(n_permutations)
         for indices, weight in zip(*self.subset_weights, strict=True):
@@ -193,17 +227,23 @@ class PairedCorrelation(Paired):
     def _put_on_one_scale(
         self, first: int, second: int, indices: IntArray
     ) -> Iterator[Float64Array]:
-        """Yield the first encoder's, the second's and gold's values of a subset, one array each.
+        """Put the values of two encoders, and the gold scores, on a common scale.
 
-        For Spearman they are ranks, for Pearson the values themselves, with mean 0 and variance 1;
-        zeros if all are equal. Other metrics, such as Kendall's, have no such scale and are not
-        swapped, so this is not called. The values of an encoder are those of its first seed.
+        Their Pearson correlation is then the metric. For Spearman they become ranks, for Pearson
+        they stay; then they are centred and scaled to mean 0 and variance 1. The values of an
+        encoder are those of its first seed.
 
         Args:
             first: The index of the first encoder.
             second: The index of the second encoder.
-            indices: The indices of the subset's items.
+            indices: The indices of the subset's m items.
+
+        Yields:
+            Three arrays, (m,): the first encoder's values, the second's, and the gold scores; zeros
+            if all values are equal.
         """
+        # The function from values to the numbers whose Pearson correlation is the metric. Other
+        # metrics, such as Kendall's, have none, but this method is not called for them.
         to_pearson = CORRELATIONS[self.metric].to_pearson
         assert to_pearson is not None, f"{self.metric} has no scale"
         first_seed = 0
@@ -236,12 +276,23 @@ class PairedMean(Paired):
     def permuted_differences(
         self, first: int, second: int, *, n_permutations: int, rng: np.random.Generator
     ) -> Float64Array | None:
-        """Compute the differences of the first seeds' means after random swaps, (n_permutations,).
+        """Compute the difference of two encoders' means after random swaps of their values.
 
-        A swapped item changes the sign of its difference, so that the sum of the swapped items'
-        differences is subtracted twice from the sum of all.
+        In each permutation the values of a random half of the items are swapped between the
+        encoders. A swapped item changes the sign of its difference, so the sum of the swapped
+        items' differences is subtracted twice from the sum of all.
+
+        Args:
+            first: The index of the encoder whose mean is subtracted.
+            second: The index of the other encoder.
+            n_permutations: The number of permutations.
+            rng: The generator that draws them.
+
+        Returns:
+            The differences, (n_permutations,).
         """
-        item_differences = self.values[second][0] - self.values[first][0]
+        first_seed = 0
+        item_differences = self.values[second][first_seed] - self.values[first][first_seed]
         n_items = len(item_differences)
         blocks = draw_swaps(n_items, n_permutations, int(rng.integers(2**63)))
         swapped_sums = np.concatenate([block @ item_differences for block in blocks])
@@ -250,10 +301,21 @@ class PairedMean(Paired):
     def exact_test(
         self, first: int, second: int, *, n_permutations: int, rng: np.random.Generator
     ) -> PairedTest | None:
-        """Test the difference of the first seeds without assuming a distribution.
+        """Test the difference of two encoders' means without assuming a distribution.
 
-        If each item is right or wrong, that is McNemar's test; else random swaps as for other
-        scores, None for ``MAX_PERMUTED_ITEMS`` or more.
+        If each item is right or wrong, it is McNemar's test: only items count that one encoder has
+        right and the other wrong. Otherwise it is the permutation test of other scores. The values
+        are those of each encoder's first seed, ``self.values[encoder][seed]``.
+
+        Args:
+            first: The index of the encoder whose mean is subtracted.
+            second: The index of the other encoder.
+            n_permutations: The number of permutations; not used by McNemar's test.
+            rng: The generator that draws them.
+
+        Returns:
+            The p-value and the 95% interval of the difference. None if a permutation test would be
+            over ``MAX_PERMUTED_ITEMS`` items or more.
         """
         first_seed = 0
         first_values = self.values[first][first_seed]
@@ -299,9 +361,18 @@ class PairedF1(Paired):
         return np.asarray(first_order_terms / np.maximum(positives.sum(axis=1, keepdims=True), 1))
 
     def _counts(self, encoder: int) -> tuple[Float64Array, Float64Array]:
-        """Count for each item of class 1 the hits, and predictions plus truths; both (s, n)."""
+        """Count what F1 of class 1 is computed from, for each item and seed.
+
+        Args:
+            encoder: The index of the encoder.
+
+        Returns:
+            Two arrays, (s, n), by seed and item. The first is 1 for a hit: the item is of class 1
+            and predicted so. The second is the number of times that class 1 occurs as prediction or
+            truth: 0, 1 or 2. F1 is 2 * (sum of the first) / (sum of the second).
+        """
         is_predicted = self.predicted[encoder] == 1
-        # A wrong answer of two classes is the other class.
+        # There are two classes, so the truth of a wrong prediction is the other class.
         is_true = np.where(self.correct[encoder] == 1, is_predicted, ~is_predicted)
         hits = (is_predicted & is_true).astype(np.float64)
         positives = is_predicted.astype(np.float64) + is_true
@@ -309,15 +380,24 @@ class PairedF1(Paired):
 
 
 def draw_swaps(n_items: int, n_permutations: int, seed: int) -> Iterator[Float64Array]:
-    """Draw which items are swapped in each permutation, one block of permutations after another.
+    """Draw which items are swapped in each permutation.
+
+    Each item is swapped with probability 1/2. The permutations are drawn in blocks, because all of
+    them may not fit the memory.
+
+    Args:
+        n_items: The number of items.
+        n_permutations: The number of permutations.
+        seed: The seed of the generator.
 
     Yields:
-        Blocks of at most ``PERMUTATION_BLOCK`` rows, (rows, n_items), of zeros and ones, which are
-        equally likely.
+        Blocks of at most ``PERMUTATION_BLOCK`` permutations, (rows, n_items): 1 if the item is
+        swapped, otherwise 0.
     """
     rng = np.random.default_rng(seed)
     for start in range(0, n_permutations, PERMUTATION_BLOCK):
         n_rows = min(PERMUTATION_BLOCK, n_permutations - start)
+        # A random byte has a bit for each of eight items.
         n_bytes = math.ceil(n_items / 8)
         packed_bits = rng.integers(0, 256, size=(n_rows, n_bytes), dtype=np.uint8)
         yield np.unpackbits(packed_bits, axis=1, count=n_items).astype(np.float64)
@@ -330,19 +410,23 @@ def _correlation_differences_after_swaps(
     indices: IntArray,
     blocks: Iterator[Float64Array],
 ) -> Float64Array:
-    """Compute r(b', gold) - r(a', gold) after each swap of values a and b, (n_permutations,).
+    """Compute how two encoders' correlations with gold scores differ after random swaps.
 
-    With m = (a + b) / 2 and h = (b - a) / 2, the values after a swap are a' = m - e h and
-    b' = m + e h, where e of an item is -1 if it is swapped and else 1. A correlation of m + s e h
-    with gold, s = 1 or -1, therefore needs only three sums that depend on the swap:
-    the sums of e h, of e h gold and of e m h.
+    In each permutation the values a of the first and b of the second encoder are swapped on some
+    items. With m = (a + b) / 2 and h = (b - a) / 2, they become a' = m - e h and b' = m + e h,
+    where e of an item is -1 if it is swapped and otherwise 1. A correlation of m + s e h with gold
+    scores, s = 1 or -1, therefore needs only three sums that depend on the permutation: those of
+    e h, of e h gold and of e m h.
 
     Args:
         first_values: The first encoder's values a with mean 0 and variance 1, (items,).
         second_values: The second encoder's values b, scaled likewise, (items,).
         gold: The gold scores, scaled likewise, (items,).
-        indices: The positions of these items among all, (items,).
-        blocks: Which of all items are swapped, from ``draw_swaps``.
+        indices: The positions of these items among all items of the task, (items,).
+        blocks: Which of all items are swapped, from :func:`draw_swaps`.
+
+    Returns:
+        For each permutation the correlation of b' less that of a', (n_permutations,).
     """
     n_items = len(gold)
     m = (first_values + second_values) / 2
@@ -353,11 +437,17 @@ def _correlation_differences_after_swaps(
     sums_eh_gold, sums_eh, sums_emh = (products.sum(axis=0) - 2 * swapped_sums).T
 
     def correlate(s: int) -> Float64Array:
+        """Return the correlation of m + s e h with gold scores in each permutation.
+
+        It is 0 if all values are equal. From the outer function: m and h are half the sum and half
+        the difference of two encoders' values, (items,); e is -1 for a swapped item, otherwise 1.
+        ``sums_eh``, ``sums_emh`` and ``sums_eh_gold`` are sums over items, by permutation.
+        """
         sums_of_squares = np.sum(m * m + h * h) + 2 * s * sums_emh
         squared_deviations = sums_of_squares - (m.sum() + s * sums_eh) ** 2 / n_items
         products_with_gold = m @ gold + s * sums_eh_gold
         is_constant = squared_deviations <= n_items * TIE_TOLERANCE
-        # The squared deviations of gold add up to the number of items.
+        # The squared deviations of the scaled gold scores add up to the number of items.
         scale = np.sqrt(n_items * np.where(is_constant, 1.0, squared_deviations))
         return np.where(is_constant, 0.0, products_with_gold / scale)
 
@@ -367,22 +457,28 @@ def _correlation_differences_after_swaps(
 def permutation_p(observed: float, permuted: Float64Array) -> float:
     """Compute the two-sided p-value of an observed difference among permuted ones.
 
-    It is (1 + k) / (1 + n) if k of n permuted differences are as large: the observed order counts
-    as one permutation (Phipson and Smyth 2010).
+    It is (1 + k) / (1 + n) if k of n permuted differences are at least as large in absolute value:
+    the observed difference counts as one permutation (Phipson and Smyth 2010).
+
+    Args:
+        observed: The difference of the two encoders.
+        permuted: The differences after random swaps of their values, (n,).
     """
     n_as_large = np.sum(np.abs(permuted) >= abs(observed) - TIE_TOLERANCE)
     return float((1 + n_as_large) / (1 + len(permuted)))
 
 
 def permutation_half_width(permuted: Float64Array) -> float:
-    """Return the largest difference whose p-value is not below 0.05 among permuted ones.
+    """Return half the width of the 95% interval of a difference, by a permutation test.
 
-    It is infinite if there are too few permutations for such a p-value.
+    It is the largest difference whose p-value among permuted ones is not below 0.05; infinite if
+    there are too few permutations for a p-value below 0.05.
 
     Args:
-        permuted: The differences after random swaps, (n_permutations,).
+        permuted: The differences after random swaps, (n,).
     """
-    # The least k at which p, (1 + k) / (1 + n), is not below 0.05: k differences are as large.
+    # The p-value is (1 + k) / (1 + n) if k permuted differences are as large. This is the least k
+    # at which it is not below 0.05; LEVEL is the confidence level, 0.95.
     k = math.ceil((1 - LEVEL) * (1 + len(permuted)) - TIE_TOLERANCE) - 1
     if k < 1:
         return math.inf
@@ -410,7 +506,11 @@ class PairedShares(NamedTuple):
 
     @property
     def p(self) -> float:
-        """McNemar's two-sided mid-p-value: half of the observed outcome's probability counts."""
+        """The two-sided p-value of McNemar's test that two encoders have equal shares right.
+
+        Only discordant items count: those that one encoder alone has right. It is the mid-p-value,
+        in which half of the observed outcome's probability counts.
+        """
         from scipy import stats
 
         fewer = min(self.only_first, self.only_second)
@@ -418,13 +518,15 @@ class PairedShares(NamedTuple):
         return min(1.0, float(2 * tail - stats.binom.pmf(fewer, self.n_discordant, 0.5)))
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
-        """Return the interval of the difference, the second share minus the first.
+        """Return the interval of the difference of two shares, the second minus the first.
 
-        Tango's statistic (1998) at a difference of 0 is McNemar's, whose normal p-value is smaller
-        than the mid-p-value. The normal quantile is therefore multiplied by the ratio of the two,
-        so that the interval leaves 0 out exactly if p is below 1 - level. For m discordant items
-        it is multiplied by at least 1 + 1 / (2 m) at the bounds that do not decide this, m >= 2:
-        benchmarks/shares.py prints how often the interval then holds the true difference.
+        Discordant items are those that one encoder alone has right. The interval has all
+        differences for which Tango's statistic (1998) is at most a quantile. It is made to exclude
+        0 exactly if McNemar's p-value ``self.p`` is below 1 - level: at a difference of 0 the
+        statistic is McNemar's, whose normal p-value is smaller, so the normal quantile is
+        multiplied by the ratio of the two. At bounds that do not decide whether 0 is excluded, the
+        factor is at least 1 + 1 / (2 m) for m discordant items (at least 2): benchmarks/shares.py
+        prints how often the interval then contains the true difference.
 
         Args:
             level: The confidence level.
@@ -434,11 +536,12 @@ class PairedShares(NamedTuple):
         quantile = float(special.ndtri((1 + level) / 2))
         ratio = 1.0
         if self.only_first != self.only_second:
+            # McNemar's statistic, and the normal quantile that belongs to the p-value.
             statistic = abs(self.only_second - self.only_first) / self.n_discordant**0.5
             quantile_of_p = float(-special.ndtri(self.p / 2))
             ratio = max(statistic / quantile_of_p, 1.0)
         low_ratio = high_ratio = max(ratio, 1 + 1 / (2 * max(self.n_discordant, 2)))
-        # If the difference is significant, the bound next to 0 decides whether 0 is left out.
+        # If the difference is significant, the bound next to 0 decides whether 0 is excluded.
         is_significant = self.p < 1 - level
         if is_significant and self.only_second > self.only_first:
             low_ratio = ratio
@@ -449,12 +552,15 @@ class PairedShares(NamedTuple):
         return low, high
 
     def _find_bound(self, quantile: float, limit: float) -> float:
-        """Find by bisection the accepted difference of shares that is nearest to a limit.
+        """Find one bound of the interval of a difference of shares, by bisection.
+
+        It is the difference nearest to a limit for which Tango's statistic is at most a quantile.
 
         Args:
-            quantile: A difference is accepted if Tango's statistic for it is at most this large.
-            limit: -1 for the low bound, 1 for the high one.
+            quantile: The quantile.
+            limit: -1 for the lower bound, 1 for the upper one.
         """
+        # The observed difference is always accepted.
         accepted = (self.only_second - self.only_first) / self.n
         rejected = limit
         for _ in range(BISECTIONS):
@@ -466,12 +572,17 @@ class PairedShares(NamedTuple):
         return accepted
 
     def _is_accepted(self, difference: float, quantile: float) -> bool:
-        """Return whether Tango's statistic for a true difference d is at most a quantile.
+        """Return whether an assumed difference of shares is compatible with the observed one.
 
-        With b and c the numbers of items that only the first and only the second has right, the
-        statistic is (c - b - n d) / sqrt(n (2 q + d (1 - d))). Here q, the share that only the
-        first has right, is the most likely one under d, the larger root of
+        It is if the absolute value of Tango's statistic (1998) is at most a quantile. With b and c
+        the numbers of n items that only the first and only the second encoder has right, and d the
+        assumed difference, the statistic is (c - b - n d) / sqrt(n (2 q + d (1 - d))). Here q is
+        the most likely share that only the first has right, the larger root of
         2 n q² + (d (2 n - c + b) - b - c) q - b d (1 - d) = 0.
+
+        Args:
+            difference: The assumed true difference d, the second share minus the first.
+            quantile: The quantile of the normal distribution.
         """
         n, b, c, d = self.n, self.only_first, self.only_second, difference
         deviation = c - b - n * d
@@ -482,16 +593,21 @@ class PairedShares(NamedTuple):
         return bool(deviation**2 <= quantile**2 * max(variance, 0.0))
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct p-values by Holm's method (1979), in the order given; empty if there are none.
+def correct_by_holm(p_values: Sequence[float]) -> list[float]:
+    """Correct the p-values of several tests by Holm's method (1979).
 
-    The k-th smallest of n p-values is multiplied by n - k + 1, and becomes at least the corrected
-    one before it, at most 1. All differences whose corrected p-value is below a level are
-    significant together at that level.
+    Among many tests some p-values are small by chance. After the correction, the tests whose
+    p-value is below a level are significant together: the probability that any of them is wrong is
+    at most this level. The k-th smallest of n p-values is multiplied by n - k + 1, but is at least
+    the corrected one before it, and at most 1.
+
+    Returns:
+        The corrected p-values in the order of the arguments; empty if there are none.
     """
     n_tests = len(p_values)
     if not n_tests:
         return []
+    # The positions of the p-values, the smallest first.
     order = np.argsort(p_values, kind="stable")
     multiplied = np.asarray(p_values, dtype=np.float64)[order] * np.arange(n_tests, 0, -1)
     corrected = np.empty(n_tests)

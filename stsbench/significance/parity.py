@@ -88,7 +88,11 @@ class Neighbour(NamedTuple):
 def row_cosines(a: Matrix, b: Matrix) -> Float64Array:
     """Compute the cosine of each sentence's two embeddings, (n,).
 
-    Two zero vectors have the cosine 1; one zero vector and another vector have 0.
+    Two zero vectors have the cosine 1. A zero vector and another vector have 0.
+
+    Args:
+        a: The embeddings by one encoder, (n, d).
+        b: The embeddings of the same sentences by another encoder, (n, d).
     """
     cosines, has_zero = paired_cosine(a, b)
     both_zero = has_zero & ~(a.any(axis=1) | b.any(axis=1))
@@ -98,7 +102,11 @@ def row_cosines(a: Matrix, b: Matrix) -> Float64Array:
 def embedding_distances(a: Matrix, b: Matrix) -> Float64Array:
     """Compute the distance of each sentence's two embeddings, (n,).
 
-    Distances are shares of the longer embedding's length.
+    It is Euclid's distance divided by the length of the longer embedding; 0 for two zero vectors.
+
+    Args:
+        a: The embeddings by one encoder, (n, d).
+        b: The embeddings of the same sentences by another encoder, (n, d).
     """
     a = a.astype(np.float64)
     b = b.astype(np.float64)
@@ -126,19 +134,25 @@ def compare_neighbours(a: Matrix, b: Matrix, texts: Sequence[str]) -> NeighbourC
     Args:
         a: The first encoder's embeddings, (n, d).
         b: The second encoder's embeddings, (n, k).
-        texts: The sentences, at least two.
+        texts: The n sentences, at least two.
+
+    Returns:
+        The sentence whose cosine to its nearest neighbour by the first encoder changed most, and
+        the share of sentences whose nearest neighbour is the same by both encoders.
     """
+    # The indices of the sentences to compare.
     sampled = np.unique(np.linspace(0, len(texts) - 1, MAX_SENTENCES).astype(np.int64))
     cosines_by_first = unit_rows(a[sampled]) @ unit_rows(a[sampled]).T
     cosines_by_second = unit_rows(b[sampled]) @ unit_rows(b[sampled]).T
     rows = np.arange(len(sampled))
     first_nearest = _nearest(cosines_by_first)
     second_nearest = _nearest(cosines_by_second)
-    # The cosines of a sentence and its nearest neighbour by the first encoder.
+    # The cosines, by either encoder, of a sentence and its nearest neighbour by the first encoder.
     first_cosines = cosines_by_first[rows, first_nearest]
     second_cosines = cosines_by_second[rows, first_nearest]
     most_changed = int(np.abs(second_cosines - first_cosines).argmax())
-    # A neighbour that is as near as the nearest one, up to rounding, is the same.
+    # The neighbour counts as the same if by the second encoder it is, up to rounding, as near as
+    # the nearest one.
     is_same = cosines_by_second[rows, second_nearest] <= second_cosines + 1e-6
     neighbour = Neighbour(
         text=texts[sampled[most_changed]],
@@ -251,8 +265,10 @@ def compare_embeddings(
 ) -> Parity:
     """Judge whether two encoders are the same, by embeddings of the same sentences and by scores.
 
+    They are different if a score has changed by more than a margin or a sentence has a low cosine.
+
     Args:
-        first: The first encoder's embeddings.
+        first: The first encoder's embeddings, with their form: type and number of dimensions.
         second: The second encoder's embeddings.
         sentences: The kind and the text of each embedded sentence.
         comparison: The comparison of the two encoders' scores.
@@ -301,7 +317,14 @@ def compare_embeddings(
 
 
 def _describe_changed_scores(comparison: Comparison, margin: float) -> Iterator[str]:
-    """Yield a reason for each task whose score has changed by more than the margin."""
+    """Yield a message for each task whose score has certainly changed by more than the margin.
+
+    It has if the whole 95% interval of the difference lies beyond the margin.
+
+    Args:
+        comparison: The differences of two encoders' scores.
+        margin: The largest difference that does not matter, not times 100.
+    """
     for difference in comparison.differences:
         if difference.interval is None:
             continue
@@ -314,14 +337,23 @@ def _describe_changed_scores(comparison: Comparison, margin: float) -> Iterator[
 
 
 def _describe_uncertain_scores(comparison: Comparison, margin: float) -> Iterator[str]:
-    """Yield a reason for each task of which it is unknown if its score has changed by as much."""
+    """Yield a message for each task whose score may or may not have changed by more than a margin.
+
+    That is so if a bound of the difference's 95% interval lies within the margin and the other one
+    does not, if the interval spans the margin, or if there is no interval.
+
+    Args:
+        comparison: The differences of two encoders' scores.
+        margin: The largest difference that does not matter, not times 100.
+    """
     for difference in comparison.differences:
         if difference.interval is None:
             yield f"{difference.task}: no interval of the difference is known"
             continue
         low, high = difference.interval
         is_within = -margin < low and high < margin
-        if not is_within and low <= margin and high >= -margin:
+        is_beyond = low > margin or high < -margin
+        if not is_within and not is_beyond:
             yield (
                 f"{difference.task}: these {difference.n:,} items leave open if the difference is "
                 f"within ±{100 * margin:g} points: it may be {_format_interval(low, high)}"
@@ -333,7 +365,17 @@ def _format_interval(low: float, high: float) -> str:
 
 
 def _describe_outliers(sentences: Sentences, cosines: Matrix) -> Iterator[str]:
-    """Describe the sentences with a low cosine and their likely cause; empty if there are none."""
+    """Describe the sentences that two encoders embed differently, and the likely cause.
+
+    Args:
+        sentences: The kind and the text of each sentence.
+        cosines: The cosine of each sentence's two embeddings, (n,); empty if they have different
+            forms.
+
+    Yields:
+        Two messages, the number of sentences with a cosine below ``OUTLIER_LIMIT`` and the cause;
+        nothing if there are none.
+    """
     is_outlier = cosines < OUTLIER_LIMIT
     n_outliers = int(is_outlier.sum())
     if not n_outliers:
@@ -343,6 +385,8 @@ def _describe_outliers(sentences: Sentences, cosines: Matrix) -> Iterator[str]:
     remaining = list[tuple[str, str]]()
     for sentence, is_out in zip(sentences, is_outlier, strict=True):
         (outliers if is_out else remaining).append(sentence)
+    # CAUSES has for each possible cause a function of the outliers and of the other sentences. The
+    # first cause that applies is named.
     yield next(
         (cause for cause, applies in CAUSES.items() if applies(outliers, remaining)),
         "they have nothing plain in common",
@@ -379,7 +423,18 @@ The first cause that applies is reported.
 
 
 def _describe_forms(first: EncoderEmbeddings, second: EncoderEmbeddings) -> Iterator[str]:
-    """Describe a difference of forms or of lengths; empty if there is none."""
+    """Describe a difference of two encoders' embeddings in form or in length.
+
+    The form is the type of numbers and the number of dimensions. Lengths of vectors are compared
+    only for equal forms.
+
+    Args:
+        first: The first encoder's embeddings of all sentences.
+        second: The second encoder's embeddings of the same sentences.
+
+    Yields:
+        One message; nothing if there is no difference.
+    """
     if first.form != second.form:
         forms = f"{first.form}, {second.form}"
         yield f"embeddings of other forms ({forms}) are compared by scores alone"
@@ -396,7 +451,17 @@ def _describe_forms(first: EncoderEmbeddings, second: EncoderEmbeddings) -> Iter
 
 
 def _rows_by_kind(sentences: Sentences, cosines: Matrix) -> list[KindRow]:
-    """Return a row per kind of sentence with the worst and the median cosine."""
+    """Summarise how similarly two encoders embed the sentences of each kind.
+
+    Args:
+        sentences: The kind and the text of each sentence; a kind is what is special about it, such
+            as ``long``.
+        cosines: The cosine of each sentence's two embeddings, (n,).
+
+    Returns:
+        For each kind the number of sentences, the lowest and the median cosine, and the number of
+        cosines below ``OUTLIER_LIMIT``.
+    """
     cosines_by_kind: dict[str, list[float]] = {}
     for (kind, _), cosine in zip(sentences, cosines.tolist(), strict=True):
         cosines_by_kind.setdefault(kind, []).append(cosine)

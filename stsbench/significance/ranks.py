@@ -30,10 +30,10 @@ from stsbench.significance.items import (
     check_comparable,
     has_one_training_seed,
     join_items,
-    least_share_error,
 )
 from stsbench.significance.letters import assign_letters
-from stsbench.significance.paired import holm
+from stsbench.significance.means import least_share_error
+from stsbench.significance.paired import correct_by_holm
 from stsbench.significance.rows import (
     ProgressCallback,
     RowInfluences,
@@ -45,20 +45,24 @@ from stsbench.significance.rows import (
 
 
 def find_rank_intervals(differences: Float64Array, different: BoolArray) -> list[tuple[int, int]]:
-    """Find the ranks that each of k rows may have by its significant differences, 1 is the best.
+    """Find the best and the worst rank that each of k rows (encoders) may have; 1 is the best.
 
-    A row's best rank is one more than the number of rows that are significantly better, its
-    worst rank is k less the number of those that are significantly worse. If Holm's correction
-    over all pairs decides what is significant, all true ranks lie in these intervals at once with
-    the level's confidence (Mogstad, Romano, Shaikh and Wilhelm 2024, with Holm's tests).
+    A row's best rank is one more than the number of rows that are significantly better. Its worst
+    rank is k less the number of rows that are significantly worse. If Holm's correction over all
+    pairs decides what is significant at a level of 0.05, all true ranks lie in these intervals at
+    once with 95% confidence (Mogstad, Romano, Shaikh and Wilhelm 2024, with Holm's tests).
 
-    If two rows do not differ, but other rows lie significantly between them, as can be with gaps
-    or seeds, the better one's worst rank is the worse one's best rank, so that the two overlap.
+    Two rows may not differ although other rows lie significantly between them, if rows lack tasks
+    or have several seeds. The worst rank of the better one is then raised to the best rank of the
+    other, so that their intervals overlap.
 
     Args:
-        differences: The score of the column's row minus that of the row's, (k, k); NaN if the two
-            cannot be compared.
-        different: Which pairs differ significantly, (k, k), symmetric.
+        differences: Element [i, j] is the score of row j minus that of row i, (k, k); NaN if the
+            two cannot be compared.
+        different: Whether each pair differs significantly, (k, k), symmetric.
+
+    Returns:
+        The best and the worst rank of each row.
     """
     best = 1 + np.sum(different & (differences > 0), axis=1)
     worst = len(differences) - np.sum(different & (differences < 0), axis=1)
@@ -118,14 +122,14 @@ def rank_rows(
 ) -> Standings[RowKey]:
     """Rank encoders by their mean over tasks, and test which of them differ significantly.
 
-    Two rows are compared by their difference on the tasks that both have: a task that one lacks
-    neither lowers nor raises it. Each difference is tested as ``compare`` tests means; p-values
-    are corrected by Holm's method over all pairs, and decide letters and intervals of ranks.
+    An encoder is a row of a table. Two rows are compared by their difference on the tasks that both
+    have. Its p-values are corrected by Holm's method over all pairs of rows, and decide letters
+    (rows that share one do not differ) and intervals of ranks.
 
     Args:
         rows: Each row's results by task, one per seed; empty for a task that the row lacks.
         settings: The settings of the tests.
-        progress: Called with the number of results whose influences are known, and of all.
+        progress: Called with the number of results that are read, and of all.
 
     Raises:
         ProtocolError: A task was scored differently; the message names the field.
@@ -134,10 +138,9 @@ def rank_rows(
     settings = settings or TestSettings()
     check_comparable(rows)
     influences = RowInfluences(rows, settings.dependence, progress)
-    keys = [key for key in rows if influences.common_tasks(key)]
+    keys = [key for key in rows if influences.shared_task_indices(key)]
     tests = _cached_tests(influences, keys, rows, settings)
-    # A difference is positive where the column's row is better than the row's: so for each row the
-    # number of rows above it, significantly or not.
+    # differences[i, j] is the score of row j minus that of row i.
     n_above = np.sum(tests.differences > TIE_TOLERANCE, axis=1)
     is_different = _significant_differences(tests.p_values, settings.level)
     best_first = sorted(range(len(keys)), key=lambda index: int(n_above[index]))
@@ -152,7 +155,7 @@ def rank_rows(
             letters=letters[index],
             # The best row, and those that do not differ significantly from it.
             is_best=not is_different[best_first[0], index],
-            tasks=influences.common_tasks(key),
+            tasks=influences.shared_task_indices(key),
         )
     single_seed_rows = [
         key
@@ -174,7 +177,7 @@ def _significant_differences(p_values: Float64Array, level: float) -> BoolArray:
     """Return which pairs differ significantly after Holm's correction, (k, k), symmetric."""
     is_tested = np.triu(np.isfinite(p_values), 1)
     is_different = np.zeros(p_values.shape, dtype=bool)
-    is_different[is_tested] = np.array(holm(p_values[is_tested].tolist())) < level
+    is_different[is_tested] = np.array(correct_by_holm(p_values[is_tested].tolist())) < level
     return is_different | is_different.T
 
 
@@ -202,23 +205,26 @@ def _cached_tests(
     rows: RowResults[RowKey],
     settings: TestSettings,
 ) -> PairTests:
-    """Return the tests of every two of k rows, from the user's cache folder if they are there.
+    """Return the tests of every two of k rows (encoders), from the user's cache if they are there.
 
-    New tests are written there, as an array (2, k, k), if there are ``MIN_CACHED_ROWS`` rows and
-    all results have files.
+    New tests are written to the cache folder, as an array (2, k, k), if there are at least
+    ``MIN_CACHED_ROWS`` rows and all results are from files.
 
     Args:
         influences: How much each item moves each row's score on each task.
         keys: The k rows to test.
         rows: For each row its results by task, one per seed. The field ``items`` of a result is the
-            hash of its per-item columns, of which score and influences are computed.
+            hash of its per-item columns, from which score and influences are computed.
         settings: The settings of the tests.
+
+    Returns:
+        Differences and p-values, (k, k) each, in the order of ``keys``.
     """
     results = [
         result for key in keys for results_of_seeds in rows[key] for result in results_of_seeds
     ]
-    # A result with columns in memory is new; nothing guarantees that its ``items`` is their hash.
-    # Columns in a file are compared with it when they are read.
+    # Columns in a file are compared with the hash when they are read. For columns in memory nothing
+    # guarantees that ``items`` is their hash.
     are_all_files = all(result.path is not None and not result.per_item for result in results)
     if len(keys) < MIN_CACHED_ROWS or not are_all_files:
         return compare_all_pairs(influences, keys)
@@ -232,10 +238,10 @@ def _cached_tests(
             for results_of_seeds in rows[key]
         ]
         # The indices of the tasks that the row is tested on.
-        tasks = list(influences.common_tasks(key))
+        tasks = list(influences.shared_task_indices(key))
         facts_by_row.append([*facts_by_task, tasks])
-    # All that decides the tests: the hash of the code of the formulas, the kind of dependence, and
-    # of each row's results protocol, columns and seeds.
+    # All that decides the tests: the hash of the code of the formulas, which items may depend on
+    # each other, and for each row's results the protocol, the hash of the columns and the seeds.
     content = msgspec.json.encode((formulas_digest(), settings.dependence, facts_by_row))
     file_name = f"tests-{hashlib.sha256(content).hexdigest()[:32]}.npy"
     cached = read_array(file_name)
@@ -247,24 +253,26 @@ def _cached_tests(
 
 
 def compare_all_pairs(rows: RowTasks[RowKey, Any], keys: Sequence[RowKey]) -> PairTests:
-    """Test the difference of every two rows on the tasks that both have.
+    """Test the difference of every two rows (encoders) on the tasks that both have.
 
-    Rows with the same set of tasks are tested together: all pairs of rows whose sets have the same
-    tasks in common are one block of a matrix.
+    Pairs that have the same tasks in common are tested together, by matrices. For that, rows are
+    grouped by their sets of tasks, and pairs of these sets by the tasks that both have.
 
     Args:
-        rows: The samples of the rows on their tasks.
-        keys: The rows to test.
+        rows: The scores of the rows on their tasks, and how much each item moves them.
+        keys: The k rows to test.
 
     Returns:
-        The tests in the order of ``keys``. NaN if two rows have no task in common; p-values are
-        NaN on the diagonal.
+        Differences (the column's row minus the row's) and p-values, (k, k) each, in the order of
+        ``keys``. NaN if two rows have no task in common; p-values are NaN on the diagonal.
     """
     differences, p_values = np.full((2, len(keys), len(keys)), np.nan)
     indices_by_task_set: dict[tuple[int, ...], list[int]] = {}
     for index, key in enumerate(keys):
-        indices_by_task_set.setdefault(rows.common_tasks(key), []).append(index)
+        indices_by_task_set.setdefault(rows.shared_task_indices(key), []).append(index)
     for tasks, set_pairs in _pairs_by_common_tasks(list(indices_by_task_set)).items():
+        # The rows to test on these tasks, as indices in ``keys``: those with the same set of tasks
+        # follow each other, and ``blocks`` says where.
         indices: list[int] = []
         blocks: dict[tuple[int, ...], slice] = {}
         for task_set in dict.fromkeys(task_set for pair in set_pairs for task_set in pair):
@@ -290,16 +298,22 @@ TaskSetPair = tuple[tuple[int, ...], tuple[int, ...]]
 def _pairs_by_common_tasks(
     task_sets: Sequence[tuple[int, ...]],
 ) -> dict[tuple[int, ...], list[TaskSetPair]]:
-    """Return the pairs of sets of tasks, also of a set with itself, by the tasks that both have.
+    """Group the pairs of sets of tasks by the tasks that both sets have.
 
-    Many rows have the same tasks, so sets are intersected once, not for each pair of rows. Pairs
-    without a common task are missing.
+    Many rows of a table have the same set of tasks, so it is enough to intersect each two sets.
+
+    Args:
+        task_sets: The different sets of tasks, each as indices of tasks.
+
+    Returns:
+        By common tasks the pairs of sets, also of a set with itself; pairs without a common task
+        are missing.
     """
     pairs_by_tasks: dict[tuple[int, ...], list[TaskSetPair]] = {}
     for first, second in combinations_with_replacement(task_sets, 2):
-        common_tasks = tuple(task for task in first if task in second)
-        if common_tasks:
-            pairs_by_tasks.setdefault(common_tasks, []).append((first, second))
+        shared_task_indices = tuple(task for task in first if task in second)
+        if shared_task_indices:
+            pairs_by_tasks.setdefault(shared_task_indices, []).append((first, second))
     return pairs_by_tasks
 
 
@@ -324,17 +338,22 @@ def _test_row_pairs(
     keys: Sequence[RowKey],
     row_pairs: Sequence[tuple[slice, slice]],
 ) -> _ListedTests:
-    """Test pairs of rows by their means over tasks, as ``EstimatedDifference.estimate`` does one.
+    """Test pairs of rows (encoders) by the difference of their means over tasks.
 
-    The variance of the difference of two rows is that over items plus that of either row over
-    seeds. The variance over items is estimated in one or two ways, each of which gives a p-value,
-    and the larger one counts. With too few items there is no estimate, and all p-values are 1.
+    The variance of a difference is that over items plus that of either row over seeds. The variance
+    over items is estimated in one or two ways, each of which gives a p-value, and the larger one
+    counts. With too few items there is no estimate, and all p-values are 1. For a single pair,
+    ``EstimatedDifference.estimate`` gives the same.
 
     Args:
-        items_by_task: The samples of each task, which all these rows have.
+        items_by_task: The scores of the rows on each task, with the influences of its items.
         keys: The k rows.
         row_pairs: Blocks of rows and columns of the pairs to test, by position in ``keys``. A
             block with equal rows and columns stands for the pairs of different ones.
+
+    Returns:
+        For each pair the positions of its two rows, the difference (second minus first) and the
+        p-value, (pairs,) each.
     """
     dependence, weights = join_items(items_by_task)
     scores, influences = _average_over_tasks(items_by_task, keys)
@@ -342,21 +361,25 @@ def _test_row_pairs(
     firsts, seconds = _list_pairs(row_pairs, len(keys))
     differences = scores[seconds] - scores[firsts]
     n_all_pairs = len(keys) * (len(keys) - 1) // 2
-    matrices_by_estimator = dependence.variances_of_differences(
-        influences, None if len(firsts) == n_all_pairs else row_pairs
-    )
+    # None: all pairs, not only those of some blocks.
+    blocks = None if len(firsts) == n_all_pairs else row_pairs
+    matrices_by_estimator = dependence.variances_of_differences(influences, blocks)
     estimators = variance_estimators(dependence, weights)
     p_values = np.zeros(len(firsts)) if estimators else np.ones(len(firsts))
     seed_variance = seed_variances.variances[firsts] + seed_variances.variances[seconds]
-    seed_sum = seed_variances.satterthwaite_sums
-    seed_sum = seed_sum[firsts] + seed_sum[seconds]
+    # The degrees of freedom of a sum of variances v are Satterthwaite's: (sum v)² / sum (v² / df).
+    sums_of_rows = seed_variances.satterthwaite_sums
+    satterthwaite_sum = sums_of_rows[firsts] + sums_of_rows[seconds]
     with np.errstate(invalid="ignore"):
-        seed_df = seed_variance**2 / seed_sum
+        seed_df = seed_variance**2 / satterthwaite_sum
     # There may be no estimator for the second of the two matrices.
     for estimator, variance_matrix in zip(estimators, matrices_by_estimator, strict=False):
+        # The variance is that of as many independent items as these are worth, n_items. It is
+        # multiplied by n / (n - 1), because their mean is estimated too.
         item_df = estimator.n_items - 1
         item_variance = variance_matrix[firsts, seconds] * estimator.n_items / item_df
-        # Equal influences of all items are no proof that shares differ by a constant.
+        # If all items move two rows equally, the estimate is 0, which proves nothing: a least
+        # variance is taken in its place.
         has_no_variance = item_variance + seed_variance == 0
         item_variance = np.where(has_no_variance, least_share_error(item_df) ** 2, item_variance)
         estimator_p = _two_sided_p(differences, item_variance, item_df, seed_variance, seed_df)
@@ -365,7 +388,7 @@ def _test_row_pairs(
 
 
 def _list_pairs(row_pairs: Sequence[tuple[slice, slice]], k: int) -> tuple[IntArray, IntArray]:
-    """Return the positions of the first and of the second row of each pair, (pairs,) each.
+    """List the pairs of rows that blocks of a k x k matrix contain.
 
     A row forms no pair with itself, and two rows form one pair: if they are in the blocks in both
     orders, that with the lower position first counts.
@@ -373,6 +396,9 @@ def _list_pairs(row_pairs: Sequence[tuple[slice, slice]], k: int) -> tuple[IntAr
     Args:
         row_pairs: Blocks of first and second rows, by their positions among the k rows.
         k: The number of rows.
+
+    Returns:
+        The positions of the first and of the second row of each pair, (pairs,) each.
     """
     is_pair = np.zeros((k, k), dtype=bool)
     for row_block, column_block in row_pairs:
@@ -391,16 +417,18 @@ def _two_sided_p(
     seed_variances: Float64Array,
     seed_dfs: Float64Array,
 ) -> Float64Array:
-    """Return two-sided p-values, (pairs,), as :attr:`EstimatedDifference.p` is one.
+    """Return the two-sided p-values of differences, (pairs,).
 
-    They are 1 for equal scores, and if a variance is NaN.
+    Without a variance over seeds it is that of Student's t. Otherwise it is that of a statistic
+    whose variance is a sum, over items and over seeds. It is 1 for equal scores, and if a variance
+    is NaN.
 
     Args:
-        differences: The differences, (pairs,).
-        item_variances: Their variances over items, (pairs,).
-        item_df: The degrees of freedom of these.
-        seed_variances: Their variances over seeds, (pairs,); 0 if there is none.
-        seed_dfs: The degrees of freedom of these, (pairs,).
+        differences: The differences of two rows' scores, (pairs,).
+        item_variances: The variances of the differences over items, (pairs,).
+        item_df: The degrees of freedom of the variances over items.
+        seed_variances: The variances of the differences over seeds, (pairs,); 0 if there is none.
+        seed_dfs: The degrees of freedom of the variances over seeds, (pairs,).
     """
     from scipy import special
 
@@ -436,16 +464,27 @@ class _RowMeans(NamedTuple):
 def _average_over_tasks(
     items_by_task: Sequence[TaskSamples[RowKey]], keys: Sequence[RowKey]
 ) -> _RowMeans:
-    """Compute the mean of each row over all tasks, and how much each item moves it."""
+    """Compute the mean score of each row over all tasks, and how much each item moves it.
+
+    Args:
+        items_by_task: The scores of the rows on each task, with the influences of its items.
+        keys: The k rows.
+
+    Returns:
+        The means, (k,), and the influences of the n items of all tasks, (k, n), float32.
+    """
     n_tasks = len(items_by_task)
+    # A task has a weight for each of its items.
     n_items = sum(len(items.weights) for items in items_by_task)
     scores = np.zeros(len(keys))
     influences = np.empty((n_items, len(keys)), dtype=np.float32)
+    # The position, among the items of all tasks, of a task's first item.
     start = 0
     for items in items_by_task:
         stop = start + len(items.weights)
         samples = [items.samples[key] for key in keys]
         scores += np.array([sample.score for sample in samples]) / n_tasks
+        # A block of rows at a time, to save memory.
         for first in range(0, len(keys), BLOCK_ROWS):
             block = slice(first, first + BLOCK_ROWS)
             task_influences = np.array([_mean_influences(sample) for sample in samples[block]])
@@ -476,7 +515,18 @@ def _seed_variances(
     keys: Sequence[RowKey],
     dependence: ItemDependence,
 ) -> _SeedVariances:
-    """Compute how much the mean of each row over all tasks varies over seeds."""
+    """Compute how much the mean score of each row over all tasks varies over seeds.
+
+    Args:
+        items_by_task: The scores of the rows on each task by seed, with the influences of its
+            items.
+        keys: The k rows.
+        dependence: Which items of all tasks share a sentence.
+
+    Returns:
+        For each row the sum of its variances v over seeds, (k,), 0 for a row of single seeds; and
+        the sum of v² / df, from which degrees of freedom are computed, (k,).
+    """
     variances, satterthwaite_sums = np.zeros((2, len(keys)))
     for index, key in enumerate(keys):
         samples = [items.samples[key] for items in items_by_task]

@@ -35,8 +35,8 @@ from stsbench.significance.items import (
     average_by_seed,
     make_paired_test,
     one_per_seed,
-    own_numbers,
     pair_items,
+    unshared_sentence_numbers,
 )
 from stsbench.significance.paired import Paired, PairedCorrelation
 
@@ -63,12 +63,15 @@ class RowTasks(Generic[RowKey, TaskT]):
         results_by_row: RowResults[RowKey],
         read_task: Callable[[int, Mapping[RowKey, Sequence[Result]]], TaskT | None],
     ) -> None:
-        """Read the columns of all rows' results.
+        """Read the scores of all rows of a table, task by task; a row is an encoder.
+
+        Results whose per-item columns are missing are collected, and their rows lack the task.
 
         Args:
             results_by_row: Each row's results by task, one per seed.
-            read_task: Called with the index of a task and the results on it of the rows that have
-                it. It returns their samples, or None if no statistic is known.
+            read_task: Called with the index of a task, and with the results on it of the rows that
+                have it. It returns their scores by seed and the influences of items (samples), or
+                None if no paired test of the score is known.
 
         Raises:
             DataError: Columns are broken, or not of the same items.
@@ -93,8 +96,12 @@ class RowTasks(Generic[RowKey, TaskT]):
                 for complete in complete_results.values():
                     self.results_without_sentences += complete
 
-    def common_tasks(self, *rows: RowKey) -> tuple[int, ...]:
-        """Return the indices of the tasks that all of these rows have, in ascending order."""
+    def shared_task_indices(self, *rows: RowKey) -> tuple[int, ...]:
+        """Return the indices of the tasks that all of these rows have, in ascending order.
+
+        A row is an encoder of a table, named by its key. It has a task if its scores on it could be
+        read into ``self.tasks``.
+        """
         return tuple(
             task_index
             for task_index, task_samples in self.tasks.items()
@@ -115,11 +122,12 @@ class RowItems(RowTasks[RowKey, TaskItems[RowKey]]):
         dependence: Dependence = "sentences",
         score_names: Sequence[str] = (),
     ) -> None:
-        """Read the columns of all rows' results.
+        """Read the per-item values of all rows of a table, task by task; a row is an encoder.
 
         Args:
             results_by_row: Each row's results by task, one per seed.
-            dependence: Which items are taken to vary together.
+            dependence: ``sentences`` if items that share a sentence are not independent, ``none``
+                if all items are.
             score_names: The score to compare on each task, a name of its results'
                 ``score_names``; empty for the results' own scores.
 
@@ -165,7 +173,14 @@ def _cache_path(name: str) -> Path | None:
 
 
 def read_array(name: str) -> npt.NDArray[Any] | None:
-    """Return an array of the user's cache folder, mapped into memory; None if it cannot be read."""
+    """Return an array from a file of the user's cache folder, mapped into memory.
+
+    Args:
+        name: The name of the file.
+
+    Returns:
+        The array; None if there is no such file or folder, or if it is broken.
+    """
     path = _cache_path(name)
     if path is None:
         return None
@@ -175,12 +190,15 @@ def read_array(name: str) -> npt.NDArray[Any] | None:
 
 
 def write_array(name: str, array: npt.NDArray[Any], keep: tuple[str, int] | None = None) -> None:
-    """Write an array into the user's cache folder; without one, or on a full disk, do nothing.
+    """Write an array into the user's cache folder.
+
+    Nothing happens if there is no such folder, or if the disk is full.
 
     Args:
         name: The name of the file.
         array: The array.
-        keep: A pattern of file names, and how many such files are kept, the newest; None for all.
+        keep: A pattern of file names, and the number of such files to keep: older ones are removed.
+            None keeps all.
     """
     path = _cache_path(name)
     if path is None:
@@ -207,10 +225,14 @@ class InfluenceCache:
     """The number of results of a file; the oldest are dropped."""
 
     def __init__(self, result: Result) -> None:
-        """Open the file for results like this one; its records may all be missing.
+        """Open the cache file for results with the same task, data, protocol and number of items.
+
+        The file has a record per result: the hash of its per-item columns (``items``), its score,
+        how much each item moves it (``influences``), the hash of the gold scores, and whether the
+        columns say which items share a sentence. It may be missing.
 
         Args:
-            result: A result; all others have its task, data, protocol and number of items.
+            result: One of these results.
         """
         self._dtype = np.dtype(
             [
@@ -223,8 +245,14 @@ class InfluenceCache:
         )
         self._records = np.zeros(0, dtype=self._dtype)
         self._new: dict[str, ItemInfluences] = {}
-        key = (formulas_digest(), result.task, result.data, result.n, protocol_key(result.protocol))
-        self._name = f"{hashlib.sha256(msgspec.json.encode(key)).hexdigest()[:32]}.npy"
+        facts = (
+            formulas_digest(),
+            result.task,
+            result.data,
+            result.n,
+            protocol_key(result.protocol),
+        )
+        self._name = f"{hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:32]}.npy"
         self._records = self._read()
         self._position_by_items = {
             items.decode(): position for position, items in enumerate(self._records["items"])
@@ -238,10 +266,11 @@ class InfluenceCache:
         return records
 
     def get(self, result: Result) -> ItemInfluences | None:
-        """Return the influences of a result by the hash of its items; None if they are not cached.
+        """Return the cached score of a result, and how much each item moves it.
 
-        They are not cached for a result that is not read from a file: nothing guarantees that its
-        items are those that its hash names.
+        They are found by the hash of the result's per-item columns, ``result.items``. None if they
+        are not cached, or if the result was not read from a file: only columns in a file are
+        compared with that hash.
         """
         is_from_file = result.path is not None and not result.per_item
         position = self._position_by_items.get(result.items)
@@ -262,7 +291,11 @@ class InfluenceCache:
             self._new[result.items] = influences
 
     def save(self) -> None:
-        """Write the file with the records that were added, if any; without a folder do nothing."""
+        """Write the cache file with the records that were added; do nothing if there are none.
+
+        Records of the same results are replaced, and the oldest ones dropped if there are more than
+        ``MAX_RECORDS``.
+        """
         if not self._new:
             return
         new_records = np.zeros(len(self._new), dtype=self._dtype)
@@ -272,7 +305,7 @@ class InfluenceCache:
             record["gold"] = influences.gold
             record["has_sentences"] = influences.has_sentences
             record["influences"] = influences.influences
-        # Another process may have written in between.
+        # The file is read again, because another process may have written it in between.
         earlier_records = self._read()
         is_replaced = np.isin(earlier_records["items"], new_records["items"])
         records = np.concatenate([earlier_records[~is_replaced], new_records])
@@ -288,11 +321,14 @@ class RowInfluences(RowTasks[RowKey, TaskSamples[RowKey]]):
         dependence: Dependence = "sentences",
         progress: ProgressCallback | None = None,
     ) -> None:
-        """Read or compute the influences of all rows' results.
+        """Read from the cache, or compute, the scores of all rows and how much items move them.
+
+        A row is an encoder of a table.
 
         Args:
             results_by_row: Each row's results by task, one per seed.
-            dependence: Which items are taken to vary together.
+            dependence: ``sentences`` if items that share a sentence are not independent, ``none``
+                if all items are.
             progress: Called with the number of results that are done, and of all.
 
         Raises:
@@ -318,15 +354,17 @@ def read_task_samples(
     dependence: Dependence,
     count_result: Callable[[], object],
 ) -> TaskSamples[RowKey] | None:
-    """Read or compute the scores and influences of rows on one task.
+    """Read from the cache, or compute, encoders' scores on a task and how much items move them.
 
     Args:
-        results_by_key: Each row's results on the task, one per seed.
-        dependence: Which items are taken to vary together.
-        count_result: Called after each result.
+        results_by_key: For the key of each encoder its results on the task, one per seed.
+        dependence: ``sentences`` if items that share a sentence are not independent, ``none`` if
+            all items are.
+        count_result: Called after each result, to report progress.
 
     Returns:
-        The samples; None if no paired test of the score is known.
+        Each encoder's scores and influences by seed, with the items' weights and sentences; None if
+        no paired test of the score is known.
 
     Raises:
         DataError: Columns are broken, or not of the same items.
@@ -362,11 +400,12 @@ def read_task_samples(
     cache.save()
     if dependence == "none":
         sentences = None
+    # Items with a recall are images, which share no sentences.
     return TaskSamples(
         task=first_result.task,
         samples=samples,
         weights=weights,
-        sentences=own_numbers(len(weights)) if sentences is None else sentences,
+        sentences=unshared_sentence_numbers(len(weights)) if sentences is None else sentences,
         knows_sentences=sentences is not None or "recall" in first_columns,
     )
 
@@ -374,10 +413,19 @@ def read_task_samples(
 def compute_influences(result: Result, columns: Mapping[str, npt.NDArray[Any]]) -> ItemInfluences:
     """Compute the score of a result, and how much each item moves it, from its columns.
 
+    Args:
+        result: The result.
+        columns: Its per-item columns, by name.
+
+    Returns:
+        The score, the influences (n,) float32, a hash of the gold scores, and whether the columns
+        say which items share a sentence.
+
     Raises:
         DataError: The columns do not make the score.
     """
-    paired = make_paired_test(result, [[columns]], "")
+    # The columns of one encoder with one seed; the result's own score.
+    paired = make_paired_test(result, [[columns]], score_name="")
     if paired is None:
         raise DataError(f"{result.task}: the results' per-item columns are not of one kind")
     score, influences = _score_and_influences(paired)
@@ -385,14 +433,21 @@ def compute_influences(result: Result, columns: Mapping[str, npt.NDArray[Any]]) 
     return ItemInfluences(
         score,
         influences.astype(np.float32),
-        # Without a zero byte at its end, which the cache would drop.
+        # As hexadecimal digits: the cache would drop a zero byte at the end of the raw hash.
         hashlib.sha256(gold).hexdigest()[:32].encode(),
         read_sentence_ids(columns) is not None,
     )
 
 
 def _score_and_influences(paired: Paired) -> tuple[float, npt.NDArray[np.float64]]:
-    """Return the only encoder's score by its only seed, and how much each item moves it, (n,)."""
+    """Return the score of a single encoder with a single seed, and how much each item moves it.
+
+    Args:
+        paired: The values of one encoder with one seed on n items.
+
+    Returns:
+        The score and the influences, (n,).
+    """
     encoder, seed = 0, 0
     if isinstance(paired, PairedCorrelation):
         values = paired.values[encoder][seed]
@@ -405,7 +460,16 @@ def _score_and_influences(paired: Paired) -> tuple[float, npt.NDArray[np.float64
 def _check_same_items(
     first_result: Result, first: ItemInfluences, influences: ItemInfluences
 ) -> None:
-    """Raise DataError if two results on a task are not of the same items."""
+    """Check that two results on a task are of the same items, by number and by gold scores.
+
+    Args:
+        first_result: The first result, for messages.
+        first: The influences of its items, with the hash of their gold scores.
+        influences: The influences of the other result's items.
+
+    Raises:
+        DataError: They are not.
+    """
     if len(first.influences) != len(influences.influences):
         raise DataError(
             f"{first_result.task}: the results' per-item columns are not of the same items"

@@ -109,12 +109,12 @@ def test_tensors_of_two_devices_do_not_meet():
 
 
 def test_what_torch_tells_of_a_device():
-    assert accelerator.pick_device("auto") == pretend.NAME
-    assert accelerator.pick_device("cpu") == "cpu"
+    assert accelerator.resolve_device_name("auto") == pretend.NAME
+    assert accelerator.resolve_device_name("cpu") == "cpu"
     [found] = accelerator.list_accelerators()
     assert found.device == "pretend:0"
-    assert accelerator.device_name(DEVICE) == "Pretend 1"
-    assert accelerator.free_memory(DEVICE) == 1 << 30
+    assert accelerator.device_product_name(DEVICE) == "Pretend 1"
+    assert accelerator.free_memory_bytes(DEVICE) == 1 << 30
     accelerator.synchronize(DEVICE)
     assert accelerator.empty_cache()
     assert MODULE.calls[-2:] == ["synchronize", "empty_cache"]

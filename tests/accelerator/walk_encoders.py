@@ -173,5 +173,5 @@ def test_batches_are_as_large_as_is_fastest(masked_lm):
 def test_auto_is_the_device_of_the_process(monkeypatch):
     monkeypatch.setattr(accelerator, "device_of_process", "auto")
     accelerator.use_device("pretend:0")
-    assert accelerator.pick_device("auto") == "pretend:0"
+    assert accelerator.resolve_device_name("auto") == "pretend:0"
     assert accelerator.resolve_devices("1") == ("pretend:0",)

@@ -148,8 +148,9 @@ def test_auto_is_the_device_of_the_process(monkeypatch):
     monkeypatch.setattr(
         torch.accelerator, "current_accelerator", lambda **kinds: torch.device("cuda")
     )
-    assert accelerator.pick_device("auto") == "cuda"
+    assert accelerator.resolve_device_name("auto") == "cuda"
     accelerator.use_device("cpu")
     assert (
-        accelerator.pick_device("auto") == "cpu" and accelerator.pick_device("cuda:1") == "cuda:1"
+        accelerator.resolve_device_name("auto") == "cpu"
+        and accelerator.resolve_device_name("cuda:1") == "cuda:1"
     )

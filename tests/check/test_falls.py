@@ -14,7 +14,7 @@ from scipy import stats
 from stsbench.check.falls import estimate_by_seeds, fall_p
 from stsbench.check.gate import check
 from stsbench.check.lock import CheckSide, lock_cell
-from stsbench.check.reports import to_github_commands, to_junit, to_markdown
+from stsbench.check.reports import describe_cell, to_github_commands, to_junit, to_markdown
 from stsbench.check.verdicts import CheckReport, Verdict
 from stsbench.core.cards import Suite
 from stsbench.core.errors import StsbenchError
@@ -184,6 +184,20 @@ def test_checkpoints_that_did_not_change_are_judged_seed_by_seed():
     ]
     # A seed less is missing.
     assert [v.outcome for v in gate(seeds(*OLD[:2]), seeds(*OLD)).verdicts][-1] == "missing"
+
+
+@pytest.mark.parametrize("rule", ["absolute", "statistical"])
+def test_seeds_that_only_one_side_has_get_one_verdict_per_task(rule):
+    more = [*seeds(*OLD), *seeds(0.6, 0.7, task="sts13")]
+    for new, old, outcome, n_seeds in (
+        (more, seeds(*OLD), "new", (2, 0)),
+        (seeds(*OLD), more, "missing", (0, 2)),
+    ):
+        *_, verdict = check(side(*new), side(*old), rule=rule).verdicts
+        assert (verdict.task, verdict.outcome) == ("sts13", outcome)
+        assert (verdict.new_seeds, verdict.old_seeds, verdict.train_seed) == (*n_seeds, None)
+        assert (verdict.new or verdict.old) == pytest.approx(0.65)
+        assert describe_cell(verdict).endswith(", 2 seeds)")
 
 
 def test_seeds_of_other_data_protocols_and_evaluation_seeds_are_not_pooled():

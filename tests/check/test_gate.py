@@ -26,7 +26,7 @@ from stsbench.check.verdicts import (
     TOLERANCES,
     CheckReport,
     Verdict,
-    classify,
+    difference_class,
     parse_tolerances,
 )
 from stsbench.core.cards import Suite
@@ -75,6 +75,7 @@ def outcomes(report: CheckReport) -> list[tuple[str, str]]:
         ({"run": BF16, "fingerprint": "x"}, {}, "half", 0.1),
         ({"run": BF16}, {"run": BF16}, "half", 0.1),
         ({"run": {**RUN, "dtype": "float16"}, "fingerprint": "x"}, {"run": BF16}, "half", 0.1),
+        ({"run": {**RUN, "dtype": "int8"}, "fingerprint": "x"}, {}, "half", 0.1),
         ({"run": BF16, "fingerprint": "x"}, {"run": BF16}, "changed", 0.01),
         ({"fingerprint": "x"}, {}, "changed", 0.01),
         ({"fingerprint": None}, {"fingerprint": None}, "changed", 0.01),
@@ -89,7 +90,7 @@ def outcomes(report: CheckReport) -> list[tuple[str, str]]:
     ],
 )
 def test_the_class_is_chosen_by_what_the_results_tell(new, old, name, points):
-    assert classify(lock_cell(made(**new)), lock_cell(made(**old))) == name
+    assert difference_class(lock_cell(made(**new)), lock_cell(made(**old))) == name
     assert TOLERANCES[name].points == points
 
 

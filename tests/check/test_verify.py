@@ -108,7 +108,7 @@ def problems_of(folder: Path, result: Result, known: LocalData | None) -> list[s
     shutil.rmtree(folder, ignore_errors=True)
     write(folder, result)
     (one,) = verify(folder, CATALOGUE, lambda _: known).files
-    assert one.unknown == []
+    assert one.unverified_reasons == []
     return one.problems
 
 
@@ -247,7 +247,7 @@ def test_an_interval_made_in_another_way_is_not_verified(tmp_path):
         replace(results()["simcse"][0], interval_method="bootstrap", interval=(0.1, 0.9)),
     )
     (one,) = verify(tmp_path, CATALOGUE, no_data).files
-    assert (one.standing, one.unknown) == (
+    assert (one.standing, one.unverified_reasons) == (
         "not verified",
         ["its interval was made in another way ('bootstrap')"],
     )
@@ -280,7 +280,7 @@ def whole(encoder: str = "a", task: str = "own-task", noise: float = 0.0) -> Res
 
 
 def reasons(found: VerificationReport) -> list[tuple[str, list[str]]]:
-    return [(one.standing, [*one.problems, *one.unknown]) for one in found.files]
+    return [(one.standing, [*one.problems, *one.unverified_reasons]) for one in found.files]
 
 
 CARD = "no folder of cards holds the card of its task"
@@ -347,7 +347,10 @@ def test_data_at_hand_must_be_those_of_the_result(tmp_path):
         raise DataError("file: is cut")
 
     (one,) = verified(tmp_path, broken).files
-    assert one.unknown == [CARD, "its data cannot be read: file: is cut"] and not one.problems
+    assert (
+        one.unverified_reasons == [CARD, "its data cannot be read: file: is cut"]
+        and not one.problems
+    )
 
 
 def test_right_answers_are_those_of_the_labels(tmp_path):

@@ -57,6 +57,12 @@ def test_markdown_on_the_terminal_and_into_a_file(stsbench, results, tmp_path):
     assert out.read_text(encoding="utf-8") == printed
 
 
+def test_a_board_without_intervals_has_no_note_on_missing_ones(stsbench, results):
+    without = plain(stsbench.fine(*MARKDOWN, "--intervals", "none"))
+    note = next(line for line in BOARD.splitlines() if line.startswith("no 95% interval"))
+    assert without == BOARD.replace(f"{note}\n\n", "")
+
+
 def test_a_broken_file_is_one_line_and_the_rest_is_shown(stsbench, results):
     bad = results / "better" / "sts12.test.00000000.json"
     bad.write_text("{")

@@ -94,6 +94,7 @@ def test_version(stsbench):
         ("analyze similarity HASHED --set binns=3 QUICK --no-store", "analysis 'similarity': unknown key 'binns'; di"),
         ("analyze similarity HASHED --set bins=0 QUICK --no-store", "key 'bins': expected a whole number >= 2, not 0"),
         ("analyze similarity HASHED --tasks sts", "an analysis is of one task; 'sts' is 7; name one of them"),
+        ("report HASHED --tasks sts", "an analysis is of one task; 'sts' is 7; name one of them"),
         ("analyze similarity -e own_encoders:Broken QUICK --no-store", "NaN or infinity"),
         ("analyze spectrum HASHED --results r QUICK --no-store", "--results has no effect for 'spectrum', which read"),
         ("analyze sweep -e simcse-small QUICK --no-store", "--no-store has no effect for 'sweep', which embeds nothi"),

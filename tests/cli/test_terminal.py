@@ -414,7 +414,7 @@ def drawn(
     monkeypatch.setenv("COLUMNS", str(room))
     numbers = ["12.3456", "-65.4321"]
     rows = [[*row, *[number] * len(more)] for row, number in zip(ROWS, numbers, strict=True)]
-    print_rows(["encoder", "task", "n", *more], rows, right=range(2, 3 + len(more)))
+    print_rows(["encoder", "task", "n", *more], rows, number_columns=range(2, 3 + len(more)))
     return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
 
@@ -492,7 +492,7 @@ def test_a_name_longer_than_the_terminal_is_told_in_one_piece_below(columns, cap
     print_rows(
         ["encoder", "score", "n"],
         [[FOLDER, "62.45", "300"], ["minilm", "60.64", "300"]],
-        right=[1, 2],
+        number_columns=[1, 2],
     )
     *table, key = capsys.readouterr().out.splitlines()
     assert key == f"(1) {FOLDER}"
@@ -503,7 +503,7 @@ def test_a_name_longer_than_the_terminal_is_told_in_one_piece_below(columns, cap
 
 def test_off_a_terminal_nothing_is_short_or_wrapped(capsys, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
-    print_rows(["encoder", "score"], [[FOLDER, "62.45"]], right=[1])
+    print_rows(["encoder", "score"], [[FOLDER, "62.45"]], number_columns=[1])
     print_facts([["prompt", "two  blanks and " + "words " * 40], ["name", FOLDER]])
     out = capsys.readouterr().out.splitlines()
     assert out[2].split() == [FOLDER, "62.45"] and len(out) == 5 and "two  blanks" in out[3]

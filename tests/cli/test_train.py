@@ -116,7 +116,9 @@ def test_a_dry_run_counts_and_trains_and_writes_nothing(stsbench, little, monkey
     assert forecast["parameters"] == 8032 and forecast["seconds"] is None
     assert not Path("runs").exists()
     assert "12 of 8 rows" in shown.out and max(map(len, shown.out.splitlines())) <= 80
-    assert "time         unknown; 'stsbench timing --recipe' measures some steps" in shown.out
+    words = " ".join(shown.out.split())
+    timing = f"stsbench timing --recipe little --base {little[-1]} --cards {little[3]} --steps 10"
+    assert f"time unknown; '{timing}' measures some steps" in words
     stsbench.fine(*little, "--seeds", "3")
     assert 0 < stsbench.json(*little, "--dry-run")["seconds"] < 600
     assert "time         about " in stsbench.fine(*little, "--dry-run")

@@ -199,7 +199,7 @@ def test_what_another_process_adds_meanwhile_is_not_lost(file: Path):
 
 
 def test_the_oldest_go_first(file: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(expanded, "MAX_CACHED", 2)
+    monkeypatch.setattr(expanded, "MAX_CACHED_VALUES", 2)
     for name in "abc":
         keep(**{name: (0.0, 1.0)})
     with kept_values() as known:

@@ -113,7 +113,7 @@ def test_what_saved_tokenizers_say_is_read(tmp_path, case):
         folder / "special_tokens_map.json",
         json.dumps({"unk_token": {"content": "[UNK]", "lstrip": False}}),
     )
-    assert "tokenizer_config.json" in find_checkpoint(str(folder)).digests()
+    assert "tokenizer_config.json" in find_checkpoint(str(folder)).file_hashes()
 
 
 @pytest.mark.parametrize("case", LENGTHS)

@@ -321,7 +321,7 @@ def test_weights_beside_the_file_count(onnx, tmp_path):
     with pytest.raises(EncoderError, match="its weights 'weights.bin' are not beside it"):
         written(onnx, tmp_path, location="weights.bin", inside=True)
     (tmp_path / "weights.bin").write_bytes(b"12345678")
-    assert set(RuntimeFile(tmp_path, "model.onnx").digests()) == {"model.onnx", "weights.bin"}
+    assert set(RuntimeFile(tmp_path, "model.onnx").file_hashes()) == {"model.onnx", "weights.bin"}
 
 
 @pytest.mark.parametrize(

@@ -121,11 +121,11 @@ def shard(folder: Path) -> dict[str, str]:
 
 
 def test_shards_are_one_model(folder):
-    plain, before = encode(folder), find_checkpoint(str(folder)).digests()
+    plain, before = encode(folder), find_checkpoint(str(folder)).file_hashes()
     whole = (folder / "model.safetensors").read_bytes()
     shard(folder)
     assert encode(folder).tobytes() == plain.tobytes()
-    digests = find_checkpoint(str(folder)).digests()
+    digests = find_checkpoint(str(folder)).file_hashes()
     assert len(digests) == len(before) + 1
     assert len([name for name in digests if name.startswith("weights/model-0000")]) == 2
     # Both there: transformers takes the single file.

@@ -359,7 +359,7 @@ def test_every_file_that_the_librarys_tokenizers_may_load_counts(tmp_path):
     assert {"vocab.txt", "spm.model", "bpe.codes"} <= named
     for name in named | NEVER_READ:
         (tmp_path / name).write_text(name)
-    assert set(Checkpoint(folder=tmp_path).digests()) == named
+    assert set(Checkpoint(folder=tmp_path).file_hashes()) == named
 
 
 WRONG_DEVICES = {

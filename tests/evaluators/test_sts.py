@@ -22,7 +22,7 @@ from stsbench.evaluators.registry import make_task_evaluator
 from stsbench.evaluators.sts import PROTOCOLS, StsEvaluator, StsProtocol
 from stsbench.numbers.intervals import CORRELATION_INTERVAL_METHOD
 from stsbench.numbers.statistics import CORRELATIONS
-from stsbench.results.folder import as_arrays
+from stsbench.results.folder import columns_to_numpy
 
 METRICS = ["euclidean_spearman", "kendall", "manhattan_spearman", "pearson", "spearman"]
 SUBSETS = {"news": 30, "forum": 12, "headlines": 7}
@@ -405,7 +405,7 @@ def test_other_splits_are_refused():
 
 def test_a_part_of_the_items_makes_a_score_of_its_own():
     found = score(make_split({"a": 20, "b": 30}), "wmean")
-    items = as_arrays(found.per_item)
+    items = columns_to_numpy(found.per_item)
     part = {name: column[items["subset"] == "a"] for name, column in items.items()}
     made = StsEvaluator(protocol=PROTOCOLS["wmean"]).recompute(part)
     assert made.score == pytest.approx(found.per_subset["a"]["spearman"], abs=1e-12)

@@ -114,11 +114,11 @@ def test_the_users_own_settings_stay():
 
 def test_series_differ_in_colour_in_mark_and_in_grey():
 
-    from stsbench.plots.panels import COLOURS, MARKERS, series_look
+    from stsbench.plots.panels import COLOURS, MARKERS, colour_and_marker
 
-    first = [series_look(place) for place in range(len(COLOURS))]
+    first = [colour_and_marker(place) for place in range(len(COLOURS))]
     assert [len(set(each)) for each in zip(*first, strict=True)] == [len(COLOURS)] * 2
-    assert len({series_look(place) for place in range(49)}) == len(COLOURS) * len(MARKERS)
+    assert len({colour_and_marker(place) for place in range(49)}) == len(COLOURS) * len(MARKERS)
     greys = [luminance(one[0]) for one in first[:3]]
     assert min(abs(a - b) for at, a in enumerate(greys) for b in greys[at + 1 :]) > 0.2
     assert max(luminance(one[0]) for one in first) < 0.7

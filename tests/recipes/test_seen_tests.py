@@ -67,7 +67,7 @@ def test_of_a_start_that_nobody_knows_nothing_is_known(masked_lm, tmp_path):
 
 @pytest.mark.parametrize("overlap", ["none", "text", "gold", "unknown"])
 def test_a_card_of_the_same_checkpoint_tells(masked_lm, tmp_path, overlap):
-    digest = find_checkpoint(str(masked_lm)).digests()["weights/model.safetensors"]
+    digest = find_checkpoint(str(masked_lm)).file_hashes()["weights/model.safetensors"]
     known(tmp_path, "other", "gold", '[params.sha256]\n"model.safetensors" = "0"')
     known(tmp_path, "same", overlap, f'[params.sha256]\n"model.safetensors" = "{digest}"')
     assert seen(tmp_path, masked_lm, sentences(9)) == overlap

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from scipy import stats
 
 from stsbench.api.selection import select_results
-from stsbench.cli.wording import word_notes
+from stsbench.cli.wording import notes_with_commands
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, ProtocolError, UnknownName
 from stsbench.numbers.statistics import CORRELATIONS
@@ -165,7 +165,7 @@ def test_pairs_that_share_a_sentence_err_together_unless_asked_otherwise():
         "score them again, and save the results of "
         "stsbench.evaluate(encoder='a,b', tasks='sts12')"
     ]
-    assert word_notes(without_texts.notes) == [
+    assert notes_with_commands(without_texts.notes) == [
         "sts12: taken as independent, for no result says which items share a sentence; "
         "run: stsbench run --fresh a b --tasks sts12"
     ]

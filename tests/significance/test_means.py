@@ -33,7 +33,7 @@ from stsbench.significance.means import (
     compute_mean_intervals,
     interval_cache_key,
 )
-from stsbench.significance.paired import holm
+from stsbench.significance.paired import correct_by_holm
 from stsbench.significance.ranks import compare_all_pairs, find_rank_intervals, rank_rows
 from stsbench.significance.rows import RowItems
 from tests.boards.scored import drawn, probe, sts, write
@@ -268,7 +268,7 @@ def rank_sets(differences: np.ndarray, p_values: np.ndarray) -> list[tuple[int, 
     """Counted one by one: the ranks that significantly better and worse rows leave."""
     k = len(differences)
     pairs = [pair for pair in itertools.combinations(range(k), 2) if np.isfinite(p_values[pair])]
-    corrected = dict(zip(pairs, holm([p_values[pair] for pair in pairs]), strict=True))
+    corrected = dict(zip(pairs, correct_by_holm([p_values[pair] for pair in pairs]), strict=True))
     sets = []
     for row in range(k):
         rivals = [
@@ -286,7 +286,7 @@ def significant(p_values: np.ndarray) -> np.ndarray:
     """Pairs whose p-value is below 0.05 after Holm's correction."""
     pairs = np.triu(np.isfinite(p_values), 1)
     found = np.zeros(p_values.shape, dtype=bool)
-    found[pairs] = np.array(holm(p_values[pairs].tolist())) < 0.05
+    found[pairs] = np.array(correct_by_holm(p_values[pairs].tolist())) < 0.05
     return found | found.T
 
 
@@ -489,7 +489,7 @@ def test_letters_tell_which_differences_are_significant_after_holm():
     rows = made_rows({"a": 0.0, "b": 0.05, "c": 0.25, "d": 0.3, "e": 0.9})
     found = rank_rows(rows, settings=FEW)
     pairs = list(itertools.combinations(rows, 2))
-    corrected = holm([compared(rows, *names).p for names in pairs])
+    corrected = correct_by_holm([compared(rows, *names).p for names in pairs])
     shared = [bool(set(found.rows[a].letters) & set(found.rows[b].letters)) for a, b in pairs]
     assert shared == [p >= 0.05 for p in corrected] and len(set(shared)) == 2
     assert (

@@ -32,8 +32,8 @@ from stsbench.significance.paired import (
     PairedF1,
     PairedMean,
     PairedShares,
+    correct_by_holm,
     draw_swaps,
-    holm,
     permutation_half_width,
     permutation_p,
 )
@@ -276,9 +276,9 @@ def test_a_p_value_counts_ties_and_the_observed_order():
 
 def test_holm_steps_down():
     # Sorted .005 .01 .03 .04, times 4 3 2 1, then made to rise.
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.6, 0.7]) == [1.0, 1.0]
-    assert holm([0.02]) == [0.02] and holm([]) == []
+    assert correct_by_holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert correct_by_holm([0.6, 0.7]) == [1.0, 1.0]
+    assert correct_by_holm([0.02]) == [0.02] and correct_by_holm([]) == []
 
 
 SHARING = ItemDependence(np.arange(24)[:, None] // 2)

@@ -57,11 +57,12 @@ def build_table(
     card: TableCard | None = None,
     added_rows: Sequence[AddedRow] = (),
     progress: ProgressCallback | None = None,
+    *,
+    mean_intervals: bool = True,
 ) -> Table:
     """Build a table of published numbers as printed, with the numbers of results beside them.
 
-    If the card asks for it, a column has the difference of each row to one published row. Intervals
-    are computed only if there are results.
+    If the card asks for it, a column has the difference of each row to one published row.
 
     Args:
         name: The name of a table, or of its TOML file.
@@ -70,6 +71,8 @@ def build_table(
         card: The table's card; by default that of the name.
         added_rows: Encoders that have rows even if the card does not name them.
         progress: Called as the intervals of rows are computed.
+        mean_intervals: Compute 95% intervals of means over seeds and tasks, and add a note on rows
+            whose results lack the per-item columns for it. Scores of one result keep theirs.
 
     Raises:
         UnknownName: There is no such table.
@@ -108,7 +111,9 @@ def build_table(
         # The key of the published row that is subtracted from the others.
         key = f"{card.paper}/{card.table}/{card.delta.row}"
         table = _add_differences(table, key, column_key=card.delta.column or AVERAGE)
-    return _add_signatures(add_intervals(table, progress)) if results else table
+    if results and mean_intervals:
+        table = add_intervals(table, progress)
+    return _add_signatures(table) if results else table
 
 
 def _add_signatures(table: Table) -> Table:

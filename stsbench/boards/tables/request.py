@@ -86,6 +86,8 @@ class TableRequest:
     show: Show | None = None
     imported: MtebResults | None = None
     """The results of a user's files of MTEB's."""
+    mean_intervals: bool = True
+    """Compute 95% intervals of means over seeds and tasks."""
     ranks: bool = False
     detectable: bool = False
     """Mark published scores of a table that are too near to the next better one."""
@@ -111,7 +113,15 @@ class TableRequest:
         filler = TableFiller.from_card(card, self.catalogue)
         selected = self._select_results(filler.all_tasks())
         results = selected.results
-        table = build_table(name, results, self.catalogue, card, self.added, self.progress)
+        table = build_table(
+            name,
+            results,
+            self.catalogue,
+            card,
+            self.added,
+            self.progress,
+            mean_intervals=self.mean_intervals,
+        )
         advice = []
         # A board has a row for each measured encoder; a paper's table may lack some. A user who
         # adds rows, or sees published numbers only, is not told.
@@ -285,6 +295,7 @@ class TableRequest:
                 card,
                 self.added,
                 self.progress,
+                mean_intervals=self.mean_intervals,
             )
             boards.append(board)
         return boards

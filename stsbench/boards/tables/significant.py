@@ -12,7 +12,7 @@ from stsbench.boards.tables.table import ABOVE, AVERAGE, BELOW, EXACT, ColumnSpe
 from stsbench.core.errors import DataError
 from stsbench.results.record import Result
 from stsbench.significance.comparison import Difference, TestSettings, compare
-from stsbench.significance.paired import holm
+from stsbench.significance.paired import correct_by_holm
 
 
 class _CellTest(NamedTuple):
@@ -56,7 +56,7 @@ def mark_significant(table: Table, reference: AddedRow) -> Table:
     for is_average in (False, True):
         family = [test for test in tests if test.difference.is_average == is_average]
         counts.append(len(family))
-        for test, p in zip(family, holm([test.p for test in family]), strict=True):
+        for test, p in zip(family, correct_by_holm([test.p for test in family]), strict=True):
             if p < settings.level:
                 symbol = ABOVE if test.difference.difference > 0 else BELOW
                 symbols = dict.fromkeys(test.keys, symbol)

@@ -33,7 +33,7 @@ from stsbench.core.errors import (
     suggest,
     translate_errors,
 )
-from stsbench.core.files import chunks, limit_bytes, refuse_special_file
+from stsbench.core.files import iter_chunks, limit_bytes, refuse_special_file
 from stsbench.core.wording import format_count
 from stsbench.data.readers.files import read_json_lines, read_parquet
 from stsbench.data.readers.table import column_position, format_names
@@ -423,7 +423,7 @@ def _read_content(path: Path, max_lines: int | None) -> bytes:
     try:
         with open_file(path, "rb") as stream:
             # limit_bytes() raises an error if there are too many bytes.
-            for chunk in limit_bytes(chunks(stream), path, where=str(path)):
+            for chunk in limit_bytes(iter_chunks(stream), path, where=str(path)):
                 content += chunk
                 # Lines are counted only if this chunk has ended one: counting takes time.
                 has_line_end = chunk.count(b"\n") > 0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from stsbench.core.errors import CardError, DataError, suggest, translate_errors
-from stsbench.core.files import chunks, limit_bytes
+from stsbench.core.files import iter_chunks, limit_bytes
 
 ColumnKey = str | int
 """A column by header name or by position."""
@@ -243,7 +243,7 @@ def read_sheet(path: Path) -> Sheet:
         # raises the SourceError.
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-            unpacked_chunks = chain.from_iterable(chunks(archive.open(name)) for name in names)
+            unpacked_chunks = chain.from_iterable(iter_chunks(archive.open(name)) for name in names)
             for _ in limit_bytes(unpacked_chunks, path, where=str(path)):
                 pass
         # Formulas count by the values that Excel has stored.

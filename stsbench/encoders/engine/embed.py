@@ -58,22 +58,26 @@ NoticeCallback = Callable[[str], None]
 """A function that is called with a message for the user that is no error."""
 
 
-def as_array(returned: object, name: str) -> npt.NDArray[Any]:
-    """Return an encoder's return value as an array of numbers, whatever their type.
+def to_numeric_array(returned: object, name: str) -> npt.NDArray[Any]:
+    """Return the value that an encoder returned as an array of numbers.
+
+    Its shape and the type of the numbers stay as they are, and are not checked here.
 
     Args:
         returned: The value that the encoder returned.
         name: The name of the encoder, for the message.
 
     Raises:
-        EncoderError: The value cannot become an array, or not one of numbers.
+        EncoderError: The value cannot become an array, or becomes one of other objects.
     """
     message = f"encoder '{name}' returned a {type(returned).__name__} that is not an array (n, d)"
     if isinstance(returned, Coroutine):
         # Nobody will await it, and Python would print a warning when it is collected.
         returned.close()
+    # The three last types of errors become an EncoderError with this message.
     with translate_errors(message, EncoderError, TypeError, ValueError, RuntimeError):
         array = np.asarray(returned)
+    # Numpy's letters for floats, integers, unsigned integers and bools.
     if array.dtype.kind not in "fiub":
         raise EncoderError(f"{message} of numbers")
     return array
@@ -93,9 +97,9 @@ def check_embeddings(
         embeddings: The embeddings, which should be (n, d) and float32.
         sentences: The n sentences that were embedded.
         name: The name of the encoder, for the messages.
-        d: The size of earlier embeddings; None if there are none.
-        among: All sentences of the request, in which a message gives the number of a sentence.
-            By default ``sentences``.
+        d: The size of earlier embeddings, which these must have too; None if there are none.
+        among: All sentences of the request: a message says at which place in it a bad sentence
+            is. By default ``sentences``.
 
     Raises:
         EncoderError: The embeddings are not valid.
@@ -114,8 +118,10 @@ def check_embeddings(
         raise EncoderError(f"encoder '{name}' returned {embeddings.dtype}; it must return float32")
     is_finite = np.isfinite(embeddings).all(axis=1)
     if not is_finite.all():
+        # argmin returns the first index that is False.
         first_bad = sentences[int(np.argmin(is_finite))]
         all_sentences = sentences if among is None else among
+        # A text with the sentence's number and its beginning.
         description = describe_sentence(all_sentences, all_sentences.index(first_bad))
         raise EncoderError(f"encoder '{name}' returned NaN or infinity for {description}")
 
@@ -187,14 +193,16 @@ class Engine:
         return self.store.view(keys)
 
     def count_encoded(self, sentences: Sequence[str]) -> int:
-        """Return how many distinct sentences of these were embedded, not found in the store.
+        """Return how many of these sentences were embedded in this run, each distinct one once.
 
-        Those that other workers have embedded for this engine are counted too.
+        The others were in the store before. Sentences that other processes have embedded for this
+        engine are counted too.
         """
+        # A list of arrays: the hashes of the embedded texts, as `text_keys` returns them.
         if not self.encoded_keys:
             return 0
-        # The first half of a hash, 64 bits, distinguishes the texts of a run well enough for a
-        # count; numpy cannot compare whole keys this way.
+        # The field "hi" is the first half of a hash. These 64 bits distinguish the texts of a run
+        # well enough for a count; numpy cannot compare whole hashes this way.
         requested_halves = np.unique(text_keys(sentences)["hi"])
         encoded_halves = np.concatenate([keys["hi"] for keys in self.encoded_keys])
         # By default numpy 2.0 may choose a method that fails for numbers of this size.
@@ -213,17 +221,17 @@ class Engine:
         share: BatchShare = FULL_SHARE,
         tokens: TokenIds | None = None,
     ) -> None:
-        """Embed and store all distinct sentences that the store lacks, or one worker's share.
+        """Embed each distinct sentence that the store lacks, and add its embedding to the store.
 
-        Batches are planned over all sentences, whether they are stored or not, so a resumed run
-        embeds in the very batches of an undisturbed one, to the same bytes.
+        Batches are planned over all sentences, stored or not. So a run that is resumed embeds in
+        the same batches as one without a stop, to the same bytes.
 
         Args:
             sentences: The sentences to embed.
             among: Further sentences over which batches are planned. They are embedded only if
                 their batch has a sentence to embed.
-            share: The batches of this worker.
-            tokens: The tokens of all distinct sentences, sorted, if others have tokenised them.
+            share: The batches that this worker embeds, by default all; others embed the rest.
+            tokens: The token ids of all distinct sentences, sorted; None to tokenise them here.
 
         Raises:
             EncoderError: The embeddings are not valid, or the encoder ended the program.
@@ -233,16 +241,17 @@ class Engine:
         requested = set(sentences)
         # Sorted, so that the batches do not depend on the order of the sentences.
         texts = sorted(requested.union(among))
+        # The store looks texts up by their hashes, (n,); it returns -1 for a text that it lacks.
         keys = text_keys(texts)
         is_stored = self.store.find(keys) >= 0
-        is_requested = np.fromiter(
-            (text in requested for text in texts), dtype=bool, count=len(texts)
-        )
+        is_requested = np.array([text in requested for text in texts], dtype=bool)
         is_missing = is_requested & ~is_stored
         if not is_missing.any():
             return
         plan = _make_plan(self.encoder, texts, tokens)
+        # For each batch the indices of its texts to embed; costs are tokens, or texts.
         batches = _select_rows(plan.select_batches(share), is_missing, is_stored)
+        # Its method `add` checks embeddings, adds them to the store and reports the progress.
         writer = _StoreWriter(
             self,
             texts=texts,
@@ -270,22 +279,26 @@ class Engine:
         """Request the embeddings of all batches from a server, which may answer in any order.
 
         Args:
-            encoder: The encoder that asks the server.
-            batches: Rows of the writer's texts; the encoder divides them into requests itself.
-            writer: Has the texts, and takes their embeddings.
+            encoder: The encoder that sends the requests.
+            batches: For each batch the indices of its texts in ``writer.texts``. The encoder
+                divides the texts into requests itself.
+            writer: Holds the texts, and adds their embeddings to the store as they come.
 
         Raises:
-            EncoderError: Some embeddings are missing at the end.
+            EncoderError: Some embeddings are missing at the end, or the encoder's code ended the
+                program.
         """
         # The empty array is for concatenate, which refuses to join nothing.
         requested_rows = np.concatenate([np.empty(0, np.int64), *batches])
+        requested_texts = [writer.texts[row] for row in requested_rows]
+
+        def keep(positions: IndexArray, embeddings: FloatArray) -> None:
+            """Store embeddings that have come, of the requested texts at these positions."""
+            writer.add(requested_rows[positions], embeddings)
+
         with catch_exit(f"encoder '{encoder.name}'", EncoderError):
-            encoder.embed_into(
-                [writer.texts[row] for row in requested_rows],
-                keep=lambda positions, embeddings: writer.add(
-                    requested_rows[positions], embeddings
-                ),
-            )
+            encoder.embed_into(requested_texts, keep)
+        # For a server both count texts: those that have come, and those to embed.
         if writer.done != writer.total:
             raise EncoderError(
                 f"encoder '{encoder.name}' passed {writer.done} embeddings of {writer.total}"
@@ -294,12 +307,17 @@ class Engine:
     def _embed_batches(
         self, plan: _EmbeddingPlan, batches: Sequence[IndexArray], keep: KeepFunction
     ) -> None:
-        """Embed all batches, and keep them in their order.
+        """Embed all batches, and store their embeddings in the order of the batches.
+
+        There are three ways. A device with a memory of its own, such as a GPU, computes one batch
+        while the next is prepared. A processor with several threads computes a batch per thread.
+        Otherwise there is one batch at a time.
 
         Args:
-            plan: How the texts are embedded.
-            batches: The rows of each batch.
-            keep: Stores the embeddings of some rows.
+            plan: How the texts are embedded. Its ``tokens_per_batch`` is 0 on a processor, and
+                ``n_threads`` is the most batches to compute at the same time there.
+            batches: For each batch the indices of its texts.
+            keep: Stores embeddings; called with the indices of their texts and the embeddings.
         """
         embed = partial(self._embed_batch, plan)
         if plan.tokens_per_batch:
@@ -307,6 +325,7 @@ class Engine:
             with ThreadPoolExecutor(BATCHES_AHEAD) as pool:
                 embed_ahead(pool, batches, embed, keep, n_ahead=BATCHES_AHEAD)
         elif plan.n_threads > 1:
+            # Kept for later calls, because it measures how many batches at a time are fastest.
             if self.side_by_side is None or self.side_by_side.n_threads != plan.n_threads:
                 self.side_by_side = SideBySide(plan.n_threads)
             self.side_by_side.embed_batches(batches, plan.costs, embed, keep)
@@ -315,13 +334,14 @@ class Engine:
                 keep(rows, embed(rows))
 
     def _embed_batch(self, plan: _EmbeddingPlan, rows: IndexArray) -> npt.NDArray[Any]:
-        """Return the embeddings of a batch, in parts if the device's memory is too small for it.
+        """Return the embeddings of a batch, computed in parts if the device's memory is too small.
 
         The number of parts is doubled until they fit, for this batch and all later ones.
 
         Args:
-            plan: The plan that the batch belongs to.
-            rows: The texts of the batch, as rows of the plan, (b,).
+            plan: The plan that the batch belongs to. Its ``embed`` calls the encoder with texts,
+                and ``costs`` are the number of tokens of each text.
+            rows: The texts of the batch, as indices of the plan's texts, (b,).
 
         Returns:
             The embeddings that the encoder returned, not checked yet; they should be (b, d).
@@ -335,17 +355,18 @@ class Engine:
         while True:
             n_parts = min(self._parts_per_batch, len(rows))
             try:
+                # An encoder that ends the program (sys.exit) raises an EncoderError instead.
                 with catch_exit(f"encoder '{encoder_name}'", EncoderError):
                     parts = [
-                        as_array(plan.embed(part_rows), encoder_name)
+                        to_numeric_array(plan.embed(part_rows), encoder_name)
                         for part_rows in np.array_split(rows, n_parts)
                     ]
                 return parts[0] if n_parts == 1 else np.concatenate(parts)
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
-                # What earlier batches have left may be all that was missing. It is given back
-                # once; without an accelerator there is nothing to give back.
+                # Torch keeps the memory of earlier batches, which may suffice for this one: it is
+                # freed, once. Without an accelerator empty_cache returns False.
                 if not has_emptied_cache and empty_cache():
                     has_emptied_cache = True
                     continue
@@ -355,15 +376,17 @@ class Engine:
                         f"sentence of {plan.costs[rows].max()} tokens",
                         hint="set a smaller max_length or dtype=bfloat16",
                     ) from error
-            # The next round of this loop reads the new number.
+            # This changes self._parts_per_batch, which the next round of this loop reads.
             self._raise_parts_per_batch(2 * n_parts, plan.tokens_per_batch)
 
     def _raise_parts_per_batch(self, n_parts: int, tokens_per_batch: int) -> None:
-        """Cut later batches into more parts, unless another thread has done so; tell the user.
+        """Set into how many parts all later batches are cut, and tell the user.
+
+        Nothing changes if another thread has already set as many.
 
         Args:
-            n_parts: The number of parts per batch.
-            tokens_per_batch: The tokens of a whole batch, for the message.
+            n_parts: The new number of parts per batch.
+            tokens_per_batch: The number of tokens of a whole batch, for the message.
         """
         if self._parts_per_batch >= n_parts:
             return
@@ -397,13 +420,14 @@ class _StoreWriter:
     """When the last batch had come; None before the first one."""
 
     def add(self, rows: IndexArray, embeddings: npt.NDArray[Any]) -> None:
-        """Check embeddings of some texts, add them to the store, and report the progress.
+        """Check embeddings of some texts, add them to the engine's store, and report the progress.
 
-        Before the first ones, the probe embeddings of the encoder are recorded in the store. Those
-        of a server are written to disk at once.
+        Before the first ones, the embeddings of the probe sentences are recorded in the store:
+        by these a later run can tell whether the encoder still embeds in the same way. Embeddings
+        that come from a server are written to disk at once.
 
         Args:
-            rows: The texts, as indices of ``texts``, (m,).
+            rows: The texts, as indices of ``self.texts``, (m,).
             embeddings: What the encoder returned for them, which should be (m, d).
 
         Raises:
@@ -416,6 +440,7 @@ class _StoreWriter:
             [self.texts[row] for row in rows],
             engine.encoder.name,
             d=engine.store.width,
+            # All sentences of the request, whose numbers are in the error messages.
             among=self.sentences,
         )
         # Copied before the encoder embeds probes: it may fill the same array again and again.
@@ -428,9 +453,11 @@ class _StoreWriter:
             # They may be paid for, so none is lost.
             engine.store.flush()
         engine.encoded_keys.append(self.keys[rows])
+        # The progress is measured in tokens, or in texts if the encoder has no tokens.
         self.done += int(self.costs[rows].sum())
         engine.on_progress(self.done, self.total)
         now = time.perf_counter()
+        # The first batch is not timed, because the model is loaded before it.
         if self.last_time is not None:
             engine.timed_seconds += now - self.last_time
             engine.timed_texts += len(rows)
@@ -476,11 +503,20 @@ class _EmbeddingPlan(NamedTuple):
     """The most batches to embed side by side, on a thread of torch each; 1 for one at a time."""
 
     def select_batches(self, share: BatchShare) -> list[IndexArray]:
-        """Return the batches of one worker, joined if its device is faster with larger ones."""
+        """Return the batches that one of several workers embeds.
+
+        Args:
+            share: The number of the worker, from 0, and how many workers there are.
+
+        Returns:
+            For each batch the indices of its texts. On a device with a memory of its own, such
+            as a GPU, the worker's texts are cut anew into larger batches, which are faster there.
+        """
         batches = self.batches[share.number :: share.n_workers]
         if not self.tokens_per_batch or not batches:
             return batches
         rows = np.concatenate(batches)
+        # Yields the positions in `rows` of each batch, the longest texts first.
         larger_batches = plan_batches(self.costs[rows], budget=self.tokens_per_batch)
         return [rows[batch] for batch in larger_batches]
 
@@ -493,7 +529,7 @@ def tokenize_texts(encoder: TokenEncoder, texts: Sequence[str]) -> TokenIds:
         texts: The texts.
 
     Raises:
-        EncoderError: The encoder returns something else.
+        EncoderError: The encoder returns another type, or not the ids of each text.
     """
     tokens = encoder.tokenize(texts)
     if not isinstance(tokens, TokenIds) or len(tokens) != len(texts):
@@ -507,14 +543,18 @@ def tokenize_texts(encoder: TokenEncoder, texts: Sequence[str]) -> TokenIds:
 def _select_rows(
     batches: Sequence[IndexArray], is_missing: BoolArray, is_stored: BoolArray
 ) -> list[IndexArray]:
-    """Return the rows to embed of each batch that has a missing text.
+    """Return the texts to embed of each batch that has a missing text.
 
-    A batch is computed only for such texts, but then for all of its texts that are not stored.
+    A batch without a missing text is omitted. In any other batch, all texts that are not stored
+    are embedded, also those that are not requested, so that batches do not depend on the request.
 
     Args:
-        batches: The rows of the texts of each planned batch.
+        batches: For each planned batch the indices of its texts.
         is_missing: For each text, whether it is requested and not stored, (n,).
         is_stored: For each text, whether the store has it, (n,).
+
+    Returns:
+        For each remaining batch the indices of its texts that are not stored.
     """
     return [rows[~is_stored[rows]] for rows in batches if is_missing[rows].any()]
 
@@ -525,19 +565,22 @@ def _make_plan(
     """Plan the batches of all texts.
 
     Args:
-        encoder: The encoder.
+        encoder: The encoder. It has tokens only if it is a ``TokenEncoder``, that is, if it has
+            the methods ``tokenize`` and ``embed_tokens``.
         texts: The texts to embed.
-        tokens: Their tokens; None if they are not tokenised yet, or the encoder does not do so.
+        tokens: The token ids of each text; None if they are not tokenised yet.
     """
     if not isinstance(encoder, TokenEncoder):
         return _plan_without_tokens(encoder, texts)
     tokens = tokenize_texts(encoder, texts) if tokens is None else tokens
     tokens_per_batch = 0
     if isinstance(encoder, DeviceEncoder):
+        # The number that is fastest on the device; 0 on a processor.
         tokens_per_batch = measure_token_budget(encoder, tokens, TOKEN_BUDGET)
     batches = list(plan_batches(tokens.lengths, budget=TOKEN_BUDGET))
     n_threads = 1
-    # By the planned batches, not by those that are missing: a resumed run embeds in the same way.
+    # With few batches, one is computed at a time. The planned ones count, whether they are stored
+    # or not, so that a resumed run embeds in the same way.
     if isinstance(encoder, ThreadedEncoder) and len(batches) >= MIN_BATCHES_TO_SHARE:
         n_threads = encoder.processor_threads()
     return _EmbeddingPlan(
@@ -550,13 +593,16 @@ def _make_plan(
 
 
 def _plan_without_tokens(encoder: Encoder, texts: Sequence[str]) -> _EmbeddingPlan:
-    """Plan batches of a fixed number of texts, the longest first; of single ones for a server.
+    """Plan batches of a fixed number of texts, the longest texts first.
+
+    For an encoder that asks a server, each text is a batch of its own.
 
     Args:
         encoder: An encoder that does not tokenise by itself.
         texts: The texts to embed.
     """
-    # Costs order the texts and measure progress; characters stand in for the unknown tokens.
+    # The costs order the texts and measure the progress: characters, as tokens are unknown, or 1
+    # per text for a server.
     is_served = isinstance(encoder, ServedEncoder)
     costs = np.fromiter(
         (1 if is_served else len(text) for text in texts), dtype=np.int64, count=len(texts)

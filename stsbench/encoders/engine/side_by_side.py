@@ -50,20 +50,22 @@ def embed_ahead(
     *,
     n_ahead: int,
 ) -> None:
-    """Embed batches in a pool of threads and keep them in their order.
+    """Embed batches in a pool of threads, and store their embeddings in the order of the batches.
 
-    If the user stops the program, the batches that are being computed are finished and kept.
+    If the user stops the program, the batches that are being computed are finished and stored.
 
     Args:
         pool: The threads.
-        batches: The rows of each batch.
-        embed: Called in the threads.
-        keep: Called in this thread.
+        batches: For each batch the indices of its texts.
+        embed: Returns the embeddings of the texts with some indices; called in the threads.
+        keep: Stores embeddings, called with the indices of their texts; called in this thread.
         n_ahead: The number of batches that are handed to the threads before the first is awaited.
     """
+    # The batches that the threads have and that are not stored yet.
     pending = deque[tuple[IndexArray, Future[RawEmbeddings]]]()
 
     def keep_first() -> None:
+        """Wait for the first pending batch and store its embeddings."""
         rows, future = pending[0]
         embeddings = future.result()
         # Only now, so that a stop while waiting leaves it among the pending ones.
@@ -79,6 +81,7 @@ def embed_ahead(
             keep_first()
     except KeyboardInterrupt:
         for rows, future in pending:
+            # Cancelling fails if a batch has begun; then `exception` waits for its end.
             if not future.cancel() and future.exception() is None:
                 keep(rows, future.result())
         raise
@@ -104,42 +107,52 @@ class SideBySide:
         embed: EmbedFunction,
         keep: KeepFunction,
     ) -> None:
-        """Embed batches and keep them in their order.
+        """Embed batches, several at a time, and store their embeddings in order.
+
+        The number of batches at a time, ``self.n_workers``, is chosen by timing some batches, and
+        chosen again whenever the speed has fallen much.
 
         Args:
-            batches: The rows of each batch.
-            costs: The number of tokens of each text.
+            batches: For each batch the indices of its texts.
+            costs: The number of tokens of each text, (n,).
             embed: Returns the embeddings of the texts of some rows; called in several threads.
             keep: Stores the embeddings of some rows; called in this thread.
         """
         start = 0
 
         def measure_speed(n_batches: int) -> float:
-            """Embed the next batches; return how many tokens a second that were."""
+            """Embed and store the next batches, and return the speed in tokens per second."""
             nonlocal start
-            part = batches[start : start + n_batches]
+            next_batches = batches[start : start + n_batches]
             start_time = time.perf_counter()
-            self._run(part, embed, keep)
-            start += len(part)
-            n_tokens = sum(int(costs[rows].sum()) for rows in part)
+            self._run(next_batches, embed, keep)
+            start += len(next_batches)
+            n_tokens = sum(int(costs[rows].sum()) for rows in next_batches)
             return n_tokens / max(time.perf_counter() - start_time, 1e-9)
 
-        # 0 if the number of workers is to be chosen.
+        # The best speed with this number of workers; 0 if the number is to be chosen.
         best_speed = 0.0
         while start < len(batches):
             if best_speed == 0.0 and len(batches) - start >= MIN_BATCHES_TO_TIME:
                 best_speed = self._choose_workers(measure_speed)
             speed = measure_speed(max(MIN_BATCHES_PER_LOOK, 16 * self.n_workers))
+            # SPEED_FALL is a share: below this share of the best speed, choose again.
             best_speed = 0.0 if speed < SPEED_FALL * best_speed else max(speed, best_speed)
 
     def _choose_workers(self, measure_speed: Callable[[int], float]) -> float:
-        """Embed some batches by all workers, by half of them, and so on; choose the fastest.
+        """Set ``self.n_workers`` to the number of batches at a time that embeds fastest.
+
+        Some batches are embedded by as many workers as there are threads, the next ones by half
+        as many, and so on down to one. A smaller number of workers is chosen only if it is faster
+        by the factor ``MIN_SPEEDUP``.
 
         Args:
-            measure_speed: Embeds this number of batches and returns the tokens per second.
+            measure_speed: Embeds the next batches, as many as its argument says, and returns the
+                speed in tokens per second.
 
         Returns:
-            The speed of the choice. If it was measured by chance, the choice is soon made again.
+            The speed of the choice. If it was so high by chance, a later fall of the speed makes
+            the caller choose again.
         """
         speeds = dict[int, float]()
         self.n_workers = self.n_threads
@@ -154,14 +167,21 @@ class SideBySide:
         return best_speed
 
     def _run(self, batches: Sequence[IndexArray], embed: EmbedFunction, keep: KeepFunction) -> None:
-        """Embed batches by the workers, and keep them in their order."""
+        """Embed batches in ``self.n_workers`` threads, and store their embeddings in order.
+
+        Args:
+            batches: For each batch the indices of its texts.
+            embed: Returns the embeddings of the texts with some indices.
+            keep: Stores embeddings, called with the indices of their texts.
+        """
         import torch
 
         try:
+            # Each worker computes its batch on one thread of torch.
             with ThreadPoolExecutor(
                 self.n_workers, initializer=torch.set_num_threads, initargs=(1,)
             ) as pool:
                 embed_ahead(pool, batches, embed, keep, n_ahead=2 * self.n_workers)
         finally:
-            # Each thread has a number of its own, but new threads begin with the last one set.
+            # Torch has this setting per thread, but new threads begin with the last number set.
             torch.set_num_threads(self.n_threads)

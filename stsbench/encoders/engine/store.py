@@ -62,7 +62,9 @@ class StoredBlock:
     """False for a block that was opened and whose bytes have not been hashed yet."""
 
     def embeddings(self) -> FloatArray:
-        """Return all rows, (n, d); those of a file are memory-mapped.
+        """Return the embeddings of all rows, (n, d).
+
+        Those of a file are memory-mapped: they are read from disk when they are used.
 
         Raises:
             OutputError: The file was removed, or cannot be read.
@@ -71,7 +73,7 @@ class StoredBlock:
             return np.asarray(self.rows)
         try:
             # The file is an array of one record, with the fields "key" and "embedding".
-            return _map(self.path)["embedding"][0]  # type: ignore[no-any-return]
+            return _memory_map(self.path)["embedding"][0]  # type: ignore[no-any-return]
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "it is damaged"
             raise OutputError(
@@ -79,7 +81,10 @@ class StoredBlock:
             ) from error
 
     def is_sound(self) -> bool:
-        """Return whether the file's bytes have the hash in its name; computed once if they do."""
+        """Return whether the bytes of the block's file have the hash by which the file is named.
+
+        A file that passes is not hashed again. A block in memory always passes.
+        """
         if not self.checked and self.path is not None:
             try:
                 file_stat = self.path.stat()
@@ -134,11 +139,11 @@ class EmbeddingStore:
         self.monitor = monitor
         self.read_only = read_only
         self._blocks: list[StoredBlock] = []
-        # None until a key is searched.
+        # All keys, sorted; None until a key is searched, and after blocks have changed.
         self._index: _Index | None = None
         # The rows that are not yet written as a block, with their keys.
         self._pending: list[tuple[Keys, FloatArray]] = []
-        # The time at which such rows were last written.
+        # The time at which pending rows were last written.
         self._flush_time = time.monotonic()
         if folder is None:
             return
@@ -147,6 +152,7 @@ class EmbeddingStore:
                 folder.mkdir(parents=True, exist_ok=True)
                 remove_stale(folder)
             for path in sorted(folder.glob("*.npy")):
+                # None if the file is no valid block.
                 block = _open_block(path)
                 # A block of another width is of another encoder, or of what this one was before.
                 # The property `width` is that of the first block; None while there is no block.
@@ -173,24 +179,28 @@ class EmbeddingStore:
             remove(path)
 
     def find(self, keys: Keys) -> npt.NDArray[np.int64]:
-        """Return the position of each key in the index, (n,), or -1 if it is not stored.
+        """Return where each text is in the index of stored embeddings, (n,); -1 if it is not.
 
-        Blocks are hashed when they are first needed. One whose bytes do not have the hash in its
-        name is dropped, and the search repeated.
+        The index is sorted by key, and a key is the 128-bit hash of a text. Embeddings are stored
+        in blocks, which are files named by the hash of their bytes. A block is hashed when it is
+        first needed. If its bytes have another hash than its name, it is damaged: it is dropped,
+        and the search is repeated.
 
         Args:
-            keys: The keys of texts, (n,), from :func:`text_keys`.
+            keys: The keys of the texts, (n,), from :func:`text_keys`: records of two numbers, the
+                halves ``hi`` and ``lo`` of a hash.
         """
         while True:
             index = self._current_index()
             n_stored = len(index.high)
             if not n_stored:
                 return np.full(len(keys), -1, dtype=np.int64)
-            # The index is sorted by the first halves of the keys; two texts hardly ever share one,
-            # so the second half is only compared.
+            # The index is sorted by the first halves of the keys only. Two texts hardly ever share
+            # a first half, so the second half at this position is compared and not searched.
             positions = np.minimum(np.searchsorted(index.high, keys["hi"]), n_stored - 1)
             is_found = (index.high[positions] == keys["hi"]) & (index.low[positions] == keys["lo"])
             positions = np.where(is_found, positions, -1)
+            # The blocks that hold a key that was found, each once.
             block_numbers = np.unique(index.block_indices[positions[positions >= 0]])
             blocks = [self._blocks[number] for number in block_numbers]
             damaged_blocks = [block for block in blocks if not block.is_sound()]
@@ -199,12 +209,15 @@ class EmbeddingStore:
             for block in damaged_blocks:
                 self._remove_unless_read_only(block.path)
             self._blocks = [block for block in self._blocks if block not in damaged_blocks]
+            # Makes _current_index compute it anew.
             self._index = None
 
     def _current_index(self) -> _Index:
-        """Return the index of all blocks, which is made again if blocks have changed.
+        """Return the index of all stored rows, which is computed anew if blocks have changed.
 
-        For a key that is stored twice, the first block's row comes first.
+        It has the two halves of each key (the hash of a text), sorted by the first half, and for
+        each key the number of its block and of its row in this block. If a key is stored twice,
+        the row of the first block comes first.
         """
         if self._index is None:
             keys = np.concatenate([np.empty(0, KEY), *(block.keys for block in self._blocks)])
@@ -222,11 +235,14 @@ class EmbeddingStore:
         return self._index
 
     def add(self, keys: Keys, embeddings: FloatArray) -> None:
-        """Add rows to those that wait, and write them all as a block if there are enough.
+        """Add embeddings to those that wait in memory.
+
+        All that wait are written to disk as one file, a block, if they are large enough or if the
+        last one was written some time ago.
 
         Args:
-            keys: The keys of the rows, (m,).
-            embeddings: The rows, (m, d).
+            keys: The keys of the texts, (m,): their hashes.
+            embeddings: The embeddings of these texts, (m, d).
         """
         self._pending.append((keys, embeddings))
         is_due = self.folder is not None and time.monotonic() - self._flush_time > FLUSH_SECONDS
@@ -234,9 +250,9 @@ class EmbeddingStore:
             self.flush()
 
     def flush(self) -> None:
-        """Write the rows that have been added since the last block, as a block of their own.
+        """Write the embeddings that wait in memory to disk, as one file, a block.
 
-        Without a folder the block is in memory.
+        A store without a folder keeps the block in memory. Nothing happens if none wait.
 
         Raises:
             OutputError: The block cannot be written.
@@ -249,12 +265,15 @@ class EmbeddingStore:
             else:
                 block = _write_block(self.folder, keys, rows)
             self._blocks.append(block)
+            # The index of all rows is computed anew when it is next needed.
             self._index = None
             self._pending = []
         self._flush_time = time.monotonic()
 
     def archive(self) -> None:
-        """Archive everything that is stored, and drop the rows that wait to be written.
+        """Rename the folder, so that its embeddings are not used again, and be empty from now on.
+
+        The embeddings that wait in memory to be written are dropped.
 
         Raises:
             OutputError: The folder cannot be renamed.
@@ -266,7 +285,15 @@ class EmbeddingStore:
             archive_folder(self.folder)
 
     def view(self, keys: Keys) -> StoredEmbeddings:
-        """Return a view of the rows of these keys, all of which must be stored."""
+        """Return a view of the embeddings of some texts, all of which must be stored.
+
+        Args:
+            keys: The keys of the texts, (n,): their hashes.
+
+        Raises:
+            KeyError: A text is not stored.
+        """
+        # The position of each key in the index; -1 if it is not stored.
         positions = self.find(keys)
         if len(positions) and positions.min() < 0:
             raise KeyError("a key is not in the store")
@@ -296,37 +323,40 @@ class StoredEmbeddings(Embeddings):
         return len(self.row_indices), self.blocks[0].width if self.blocks else 0
 
     def take(self, indices: npt.NDArray[np.int64]) -> FloatArray:
-        """Return some rows of the view, (len(indices), d), in the order of the indices.
+        """Return some embeddings of the view, (m, d), in the order of the indices.
 
         Args:
-            indices: The numbers of the rows.
+            indices: The numbers of the embeddings in the view, (m,).
         """
-        # Each block is opened once, and all its rows are read together.
+        # For each embedding the file (block) that holds it, and its row there. Each block is
+        # opened once, and all its rows are read together.
         block_indices = self.block_indices[indices]
         row_indices = self.row_indices[indices]
         rows = np.empty((len(row_indices), self.shape[1]), dtype=np.float32)
         order_by_block = np.argsort(block_indices, kind="stable")
         block_starts = np.flatnonzero(np.diff(block_indices[order_by_block])) + 1
+        # The positions among the requested embeddings, split where another block begins.
         for positions in np.split(order_by_block, block_starts):
             if len(positions):
-                # All these positions have the same block.
                 block = self.blocks[block_indices[positions[0]]]
                 rows[positions] = block.embeddings()[row_indices[positions]]
         return rows
 
 
-def _map(path: Path) -> npt.NDArray[Any]:
+def _memory_map(path: Path) -> npt.NDArray[Any]:
     """Return the array of a file, of which only what is used is read."""
     return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
 
 
 def _write_block(folder: Path, keys: Keys, rows: FloatArray) -> StoredBlock:
-    """Write a block of embeddings to a file that is named by the hash of its bytes.
+    """Write embeddings and the keys of their texts to a file, a block of the store.
+
+    The file is named by the hash of its bytes.
 
     Args:
         folder: The folder of the store.
-        keys: The keys of the rows, (n,).
-        rows: The embeddings, (n, d).
+        keys: The keys of the texts, (n,): their 128-bit hashes, of the type ``KEY``.
+        rows: The embeddings of these texts, (n, d).
 
     Raises:
         OutputError: The file cannot be written.
@@ -344,7 +374,9 @@ def _write_block(folder: Path, keys: Keys, rows: FloatArray) -> StoredBlock:
 
 
 def _open_block(path: Path) -> StoredBlock | None:
-    """Open a block: read its keys, and neither its embeddings nor the hash of its bytes.
+    """Open a file of stored embeddings, a block, and read only the keys of its texts.
+
+    Its embeddings are read when they are used. Whether its bytes are undamaged is checked later.
 
     Returns:
         None if the file is no block, was cut short, or does not exist any more.
@@ -353,16 +385,19 @@ def _open_block(path: Path) -> StoredBlock | None:
         OSError: The file may be a block and cannot be read.
     """
     try:
-        # The file is an array of one record.
-        (record,) = _map(path)
+        # The file is an array of one record, with the fields "key" and "embedding".
+        (record,) = _memory_map(path)
         keys = np.array(record["key"])
         n, width = record["embedding"].shape
         is_block = keys.dtype == KEY and keys.shape == (n,)
-        return StoredBlock(keys, width, path=path, checked=False) if is_block else None
+        if not is_block:
+            return None
+        return StoredBlock(keys, width, path=path, checked=False)
     except FileNotFoundError:
         return None
     except OSError:
         raise
     except Exception:
-        # A damaged header makes numpy's parser raise many kinds, tokenize.TokenError among them.
+        # If the beginning of the file is damaged, numpy raises errors of many types, for example
+        # tokenize.TokenError.
         return None

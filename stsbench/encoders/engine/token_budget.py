@@ -45,12 +45,16 @@ def measure_token_budget(encoder: DeviceEncoder, tokens: TokenIds, min_budget: i
 
     Returns:
         0 if the device has no memory of its own: a CPU.
+        ``min_budget`` if there are too few sentences to time.
     """
+    # The kind of device, its free memory in bytes, and the bytes that a token of a batch takes.
     memory = encoder.device_memory()
     if memory is None:
         return 0
+    # Where the number of an earlier run is stored; None if the encoder has no fingerprint.
     cache_path = _budget_path(encoder, memory.device)
     if cache_path is not None:
+        # Without a valid file the number is measured.
         with suppress(OSError, msgspec.DecodeError, RecursionError):
             return msgspec.json.decode(cache_path.read_bytes(), type=Budget)
     if int(tokens.lengths.sum()) < MIN_BATCHES_TO_TIME * min_budget:
@@ -76,12 +80,13 @@ def _find_fastest_budget(
 ) -> int:
     """Return the number of tokens per batch with which the encoder embeds the most per second.
 
-    The number is doubled from ``min_budget`` on, until a batch is not faster any more, has more
-    than ``max_budget`` tokens, does not fit into the device's memory, or holds all sentences.
+    The number is doubled from ``min_budget`` on, until one of these holds: a batch is not faster
+    by the factor ``MIN_SPEEDUP``, it does not fit into the device's memory, it holds all
+    sentences, or the number is above ``max_budget``.
 
     Args:
         encoder: The encoder, on the device to measure.
-        tokens: The tokens of the sentences.
+        tokens: The token ids of the sentences; ``tokens.lengths`` are their numbers of tokens.
         min_budget: The number of tokens per batch to start from.
         max_budget: The largest number of tokens per batch to try.
     """
@@ -105,6 +110,7 @@ def _find_fastest_budget(
             if not is_out_of_memory(error):
                 raise
             break
+        # In tokens per second.
         speed = float(tokens.lengths[rows].sum()) / seconds
         if speed < MIN_SPEEDUP * best_speed:
             break
@@ -115,11 +121,13 @@ def _find_fastest_budget(
 
 
 def _time_batch(encoder: DeviceEncoder, tokens: TokenIds, rows: IndexArray) -> float:
-    """Return the seconds to embed a batch, the better of two times: the first may compile.
+    """Return the seconds to embed a batch: the smaller of two times.
+
+    The first time may be longer because it compiles code for the device.
 
     Args:
         encoder: The encoder.
-        tokens: The tokens of all sentences.
+        tokens: The token ids of all sentences.
         rows: The sentences of the batch, as indices into ``tokens``.
     """
     durations = []

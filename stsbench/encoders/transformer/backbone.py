@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import inspect
 import logging
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from logging.handlers import BufferingHandler
-from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,31 +31,25 @@ from stsbench.core.provenance import fingerprint
 from stsbench.core.wording import as_one_line
 from stsbench.encoders.accelerator import fork_rng, move_to
 from stsbench.encoders.backends import TorchBackend, is_padding_invariant
-from stsbench.encoders.checkpoint import LOCAL_ONLY, Checkpoint
+from stsbench.encoders.checkpoint import SAFE_LOAD_OPTIONS, Checkpoint
 from stsbench.encoders.network import Network
 from stsbench.encoders.tokens import TokenIds
-from stsbench.encoders.transformer.flat import keep_host_masks
+from stsbench.encoders.transformer.flat import attach_cpu_masks
 from stsbench.encoders.transformer.pooling import Pooling
 from stsbench.encoders.transformer.token_ids import make_token_ids
-from stsbench.encoders.weights import Adapter, read_shapes
-
-MAX_SIZE_FACTOR = 2.0
-MAX_EXTRA_VALUES = 50_000_000
-"""A model may have at most this factor times the values of its weights' files, and so many more.
-
-Tied weights are written once, and a head may be missing.
-"""
+from stsbench.encoders.weights import Adapter, refuse_oversized_model
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> Any:  # noqa: ANN401 - transformers is untyped
-    """Load a checkpoint's tokenizer.
+    """Load a checkpoint's tokenizer, of transformers.
 
     Raises:
         EncoderError: It cannot be loaded, or has no words.
     """
+    # No messages of the libraries about the load.
     with silence_libraries():
-        tokenizer = _load(transformers.AutoTokenizer, checkpoint.folder)
-    check_vocabulary(tokenizer, checkpoint.folder)
+        tokenizer = _load_pretrained(transformers.AutoTokenizer, checkpoint.folder)
+    refuse_empty_vocabulary(tokenizer, checkpoint.folder)
     return tokenizer
 
 
@@ -78,21 +70,25 @@ def load_model(
 ) -> LoadedModel:
     """Load a checkpoint's weights into a model of a transformers ``Auto…`` class.
 
-    The result has the model and the names of the tensors that the checkpoint lacks, if any.
-
     Args:
-        auto_class: The ``Auto…`` class.
-        checkpoint: The checkpoint.
+        auto_class: The ``Auto…`` class, for example ``AutoModel``.
+        checkpoint: The checkpoint; its ``weights`` are the paths of the files with weights, which
+            are all in one folder.
         dtype: The type of the numbers, for example ``float32``.
         options: Further options of ``from_pretrained``.
 
+    Returns:
+        The model, and the sorted names of the tensors that it has and the checkpoint lacks.
+
     Raises:
-        EncoderError: The weights cannot be loaded, or do not fit.
+        EncoderError: The weights cannot be loaded, have other shapes than the model, or are far
+            smaller than it.
     """
     folder = checkpoint.weights[0].parent
-    with silence_libraries(), _limited_size(folder, checkpoint.weights):
-        # The loading info names sizes that do not match, which are refused below.
-        model, loading_info = _load(
+    with silence_libraries(), refuse_oversized_model(folder, checkpoint.weights):
+        # With these options tensors of other shapes are no error of transformers, but are listed
+        # in the loading info. They are refused below.
+        model, loading_info = _load_pretrained(
             auto_class,
             folder,
             dtype=getattr(torch, dtype),
@@ -112,10 +108,14 @@ def load_model(
     return LoadedModel(model, sorted(loading_info.get("missing_keys") or []))
 
 
-def check_vocabulary(tokenizer: Any, folder: Path) -> None:  # noqa: ANN401 - transformers is untyped
-    """Refuse a tokenizer that has special tokens only.
+def refuse_empty_vocabulary(tokenizer: Any, folder: Path) -> None:  # noqa: ANN401 - transformers is untyped
+    """Raise an error if a tokenizer has special tokens only.
 
     Transformers makes such a tokenizer if the vocabulary's file is missing.
+
+    Args:
+        tokenizer: A tokenizer of transformers, whose length is the number of its tokens.
+        folder: The folder that it was loaded from, for the message.
 
     Raises:
         EncoderError: The tokenizer has no words.
@@ -130,14 +130,16 @@ def check_vocabulary(tokenizer: Any, folder: Path) -> None:  # noqa: ANN401 - tr
 
 @contextmanager
 def silence_libraries() -> Iterator[list[logging.LogRecord]]:
-    """Keep the libraries from reporting on a load, which is checked here.
+    """Collect the messages that transformers and sentence-transformers log within the block.
+
+    They are not printed, and there are no progress bars. At the end the settings are restored.
 
     Yields:
-        The list to which their reports are added.
+        The list to which the messages are added, from warnings on.
     """
     from transformers.utils import logging as transformers_logging
 
-    # A capacity that is never reached: the handler keeps all records.
+    # The capacity is never reached, so the handler keeps all records in its ``buffer``.
     handler = BufferingHandler(1 << 30)
     loggers = [
         transformers_logging.get_logger("transformers"),
@@ -152,7 +154,8 @@ def silence_libraries() -> Iterator[list[logging.LogRecord]]:
         logger.handlers = [handler]
     try:
         with warnings.catch_warnings():
-            # Between transformers and tokenizers; a user chooses their versions.
+            # Transformers may call functions that tokenizers has deprecated; nothing that a user
+            # could change.
             warnings.simplefilter("ignore", DeprecationWarning)
             yield handler.buffer
     finally:
@@ -164,65 +167,36 @@ def silence_libraries() -> Iterator[list[logging.LogRecord]]:
             transformers_logging.enable_progress_bar()
 
 
-def _load(library_class: Any, folder: Path, **options: Any) -> Any:  # noqa: ANN401 - transformers is untyped
-    """Call ``from_pretrained`` of a class of transformers; raises EncoderError if that fails."""
+def _load_pretrained(library_class: Any, folder: Path, **options: Any) -> Any:  # noqa: ANN401 - transformers is untyped
+    """Return what ``from_pretrained`` of a class of transformers loads from a folder.
+
+    Nothing is downloaded, and no code in the folder is run.
+
+    Args:
+        library_class: A class of transformers, for example ``AutoTokenizer``.
+        folder: The folder of the checkpoint.
+        options: Further options of ``from_pretrained``.
+
+    Raises:
+        EncoderError: The loading failed, whatever error it raised.
+    """
     try:
-        return library_class.from_pretrained(str(folder), **LOCAL_ONLY, **options)
+        return library_class.from_pretrained(str(folder), **SAFE_LOAD_OPTIONS, **options)
     except EncoderError:
         raise
     except BaseException as error:  # a broken file makes transformers raise anything
         # The package tokenizers, written in Rust, panics on some broken files.
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        is_panic = type(error).__name__ == "PanicException"
+        is_error = isinstance(error, Exception) or is_panic
+        if not is_error:  # a keyboard interrupt, for example
             raise
         subject = "tokenizer" if library_class is transformers.AutoTokenizer else "model"
+        # The messages of these two types are clear without the name of the type.
         is_clear = isinstance(error, OSError | ValueError)
         error_type = "" if is_clear else f"{type(error).__name__}: "
         raise EncoderError(
             f"{folder}: the {subject} cannot be loaded: {error_type}{as_one_line(error)[:300]}"
         ) from error
-
-
-@contextmanager
-def _limited_size(folder: Path, weights: Sequence[Path]) -> Iterator[None]:
-    """Refuse, within a context, to make a model far larger than its weights.
-
-    transformers makes the layers of a model without memory, and reads the weights afterwards: so
-    the layers are counted as they are made, and the model is refused before it takes memory.
-
-    Args:
-        folder: The folder with ``config.json``, for the message.
-        weights: The files of the weights, of which only the shapes are read.
-
-    Raises:
-        EncoderError: The model is too large.
-    """
-    weights_size = sum(prod(shape) for path in weights for shape in read_shapes(path).values())
-    # A model may have parts that its file lacks, such as tied or fresh layers.
-    max_size = int(MAX_SIZE_FACTOR * weights_size + MAX_EXTRA_VALUES)
-    # A parameter that is registered again, when its weights are read, replaces the former one.
-    sizes: dict[tuple[int, str], int] = {}
-    thread = threading.get_ident()
-    model_size = 0
-
-    def count(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter | None) -> None:
-        nonlocal model_size
-        # Other threads may make modules of their own meanwhile.
-        if parameter is None or threading.get_ident() != thread:
-            return
-        key = (id(module), name)
-        model_size += parameter.numel() - sizes.get(key, 0)
-        sizes[key] = parameter.numel()
-        if model_size > max_size:
-            raise EncoderError(
-                f"{folder}: config.json asks for a model of {model_size:,} values or more, its "
-                f"weights hold {weights_size:,}; the most that is read is {max_size:,}"
-            )
-
-    hook = torch.nn.modules.module.register_module_parameter_registration_hook(count)
-    try:
-        yield
-    finally:
-        hook.remove()
 
 
 class TokenCounter:
@@ -243,6 +217,7 @@ class TokenCounter:
         if not folder.is_dir():
             from stsbench.data.hub.checkpoints import fetch_tokenizer
 
+            # Downloads the files of the tokenizer, unless they have been downloaded before.
             folder = fetch_tokenizer(
                 model,
                 revision=revision,
@@ -250,7 +225,8 @@ class TokenCounter:
             ).path
         checkpoint = Checkpoint(folder=folder)
         self._tokenizer = load_tokenizer(checkpoint)
-        self.fingerprint = fingerprint(checkpoint.digests(), checkpoint.libraries())
+        # A hash of the files, and of the versions of the packages that read them.
+        self.fingerprint = fingerprint(checkpoint.file_hashes(), checkpoint.libraries())
 
     def __call__(self, texts: Sequence[str]) -> list[int]:
         """Return the number of tokens of each text."""
@@ -267,19 +243,21 @@ ModelInputs = Mapping[str, torch.Tensor]
 
 @torch.no_grad()
 def depends_on_padding(model: Any, pad: int, device: torch.device) -> bool:  # noqa: ANN401 - transformers is untyped
-    """Return whether a model gives a sentence other states if it is padded than if it is alone.
+    """Return whether padding changes the hidden states that a model gives a sentence.
 
-    Some models let padding into the sentence. The test is one short sentence of tokens, alone and
-    padded in a batch with a longer one; a difference by rounding does not count.
+    Some models let padding into the sentence, whatever the attention mask is. This is tried out: a
+    short sentence is run alone, and padded in a batch with a longer one. A difference by rounding
+    does not count.
 
     Args:
-        model: A model of transformers, in whatever mode; its mode is kept.
+        model: A model of transformers. It is run in evaluation mode and left in its own mode.
         pad: The id of the padding token.
         device: The device of the model.
     """
     short, long = PADDING_TEST_LENGTHS
     vocabulary_size = int(model.get_input_embeddings().num_embeddings)
-    # As many ids from the end of the vocabulary as needed, and one more, as pad is omitted.
+    # As many ids from the end of the vocabulary as the long sentence has, and one more in case
+    # the padding id is among them.
     first_token = max(vocabulary_size - long - 1, 0)
     tokens = [token for token in range(first_token, vocabulary_size) if token != pad]
     # The tokens repeat if the vocabulary has fewer.
@@ -291,7 +269,7 @@ def depends_on_padding(model: Any, pad: int, device: torch.device) -> bool:  # n
     is_training = bool(getattr(model, "training", False))
     if is_training:
         model.eval()
-    # In the model's own type: autocast rounds by more than the difference.
+    # In the model's own type: the rounding of autocast would hide the difference.
     with torch.autocast(device.type, enabled=False):
         alone = model(input_ids=ids[:1, :short]).last_hidden_state[0]
         padded_ids = ids.where(is_token, pad)
@@ -318,18 +296,20 @@ Sentence-T5 does so (Ni et al. 2022, arXiv 2108.08877).
 """
 
 
-def model_class(model_type: object) -> Any:  # noqa: ANN401 - transformers is untyped
+def choose_auto_class(model_type: object) -> Any:  # noqa: ANN401 - transformers is untyped
     """Return the ``Auto…`` class of transformers that loads the part of a model that embeds.
 
-    It may first add the class of such an encoder to transformers' own table.
+    For most models this is ``AutoModel``. Of models such as T5, only the encoder embeds, and the
+    decoder is not loaded. The class of such an encoder is first added to the table of
+    ``AutoModelForTextEncoding``, which lacks some.
 
     Args:
         model_type: The ``model_type`` of the checkpoint's configuration.
     """
+    # A table from the types of such models to the names of their encoders' classes.
     if model_type not in CLASSES_OF_ENCODERS_ALONE:
         return transformers.AutoModel
     encoder_class = getattr(transformers, CLASSES_OF_ENCODERS_ALONE[str(model_type)])
-    # Transformers' own table lacks some of these classes.
     transformers.AutoModelForTextEncoding.register(
         encoder_class.config_class, encoder_class, exist_ok=True
     )
@@ -387,12 +367,13 @@ class Backbone:
         adapters: Sequence[Adapter],
         bidirectional: bool,
     ) -> Backbone:
-        """Load a tokenizer and an ``AutoModel`` in evaluation mode, which a backend runs.
+        """Load a checkpoint's tokenizer, and its model in evaluation mode.
 
         Args:
             checkpoint: The checkpoint.
-            backend: The backend that runs the model.
-            pooling: The pooling, which decides what the model must output.
+            backend: What runs the model: torch, or another runtime such as ONNX Runtime.
+            pooling: The pooling, which decides what the model must output: hidden states of some
+                layers, or the output of the model's own head.
             adapters: LoRA adapters to merge into the weights, in this order.
             bidirectional: Let each token of a decoder attend to those after it.
 
@@ -405,28 +386,28 @@ class Backbone:
         tokenizer = load_tokenizer(checkpoint)
 
         def load_in_torch(dtype: str) -> Any:  # noqa: ANN401 - transformers
-            loaded_class = model_class(checkpoint.config().get("model_type"))
-            model, missing_keys = load_model(loaded_class, checkpoint, dtype=dtype)
+            """Load and check the model in torch, with numbers of this type, on the CPU."""
+            auto_class = choose_auto_class(checkpoint.config().get("model_type"))
+            model, missing_keys = load_model(auto_class, checkpoint, dtype=dtype)
             _refuse_missing_weights(checkpoint.folder, missing_keys, pooling)
             for adapter in adapters:
                 model = adapter.merge_into(model)
             model = model.eval()
             if bidirectional:
                 _make_bidirectional(model)
-            # A model with a decoder, for example, needs further inputs.
-            problem = (
-                f"{checkpoint.folder}: {type(model).__name__} does not run on the tokens of a "
-                "sentence alone"
-            )
+            # Try it on two tokens: a model with a decoder, for example, needs further inputs.
+            name = type(model).__name__
+            problem = f"{checkpoint.folder}: {name} does not run on the tokens of a sentence alone"
             with torch.inference_mode(), translate_errors(problem, EncoderError):
                 model(input_ids=torch.ones((1, 2), dtype=torch.long))
             return model
 
+        # How to load the model, for the backend, which may load it in torch or export it.
         network = Network(
             folder=checkpoint.weights[0].parent,
             state={
-                "files": checkpoint.digests(),
-                "adapters": [adapter.digests() for adapter in adapters],
+                "files": checkpoint.file_hashes(),
+                "adapters": [adapter.file_hashes() for adapter in adapters],
                 "bidirectional": bidirectional,
             },
             load=load_in_torch,
@@ -438,11 +419,12 @@ class Backbone:
 
     @cached_property
     def width(self) -> int:
-        """The size of a token's last state.
+        """The size of a token's hidden state of the last layer.
 
-        It is not every model's ``hidden_size``: Reformer's is twice that, OPT's may be smaller.
+        For some models it is not ``hidden_size``: Reformer's is twice that, OPT's may be smaller.
         """
-        # Two tokens are run to see it, without moving on the random numbers of a training.
+        # Two tokens are run to see it. The state of the random numbers, which a model may draw,
+        # is restored, so that a training draws the same ones whether this is called or not.
         ids = torch.ones((1, 2), dtype=torch.long, device=self.device)
         with torch.no_grad(), fork_rng(self.device):
             return int(self.model(input_ids=ids).last_hidden_state.shape[-1])
@@ -470,40 +452,45 @@ class Backbone:
     def collate(
         self, tokens: TokenIds, rows: npt.NDArray[np.int64], *, pad_left: bool
     ) -> dict[str, torch.Tensor]:
-        """Return the model's inputs (b, t) for some sentences.
-
-        A batch without padding has no attention mask. Positions count tokens, never padding.
+        """Return the inputs of the model for some sentences, as one batch on its device.
 
         Args:
-            tokens: The tokens of all sentences.
+            tokens: The token ids of all sentences.
             rows: The indices of the sentences of the batch, (b,).
-            pad_left: Put the padding on the left. A model that accepts no positions gets it on the
-                right in any case.
+            pad_left: Put the padding on the left. It is on the right in any case for a model that
+                neither computes positions from the ids nor accepts positions as an input.
+
+        Returns:
+            Tensors (b, t) by name: ``input_ids``; ``attention_mask`` if there is padding; and
+            ``position_ids``, which count tokens and not padding, if there is padding on the left
+            and the model does not compute positions from the ids.
         """
         pad_left = pad_left and (self._computes_positions or self._accepts_positions)
         ids, mask = tokens.pad(rows, pad_token=self.pad_token, pad_left=pad_left)
         batch = {"input_ids": move_to(self.device, ids)}
         if not mask.all():
             batch["attention_mask"] = move_to(self.device, mask)
-            keep_host_masks(batch, {"attention_mask": torch.from_numpy(mask)})
+            # Later code reads the lengths from the mask on the CPU, without waiting for a GPU.
+            attach_cpu_masks(batch, {"attention_mask": torch.from_numpy(mask)})
             if pad_left and not self._computes_positions:
                 batch["position_ids"] = (batch["attention_mask"].cumsum(dim=1) - 1).clamp(min=0)
         return batch
 
     def positions(self, mask: torch.Tensor) -> torch.Tensor:
-        """Return the position ids (b, t) that the model gives a batch padded on the right.
+        """Return the position ids (b, t) that the model itself gives a batch padded on the right.
 
         Args:
             mask: 1 at tokens and 0 at padding, (b, t).
 
         Raises:
-            EncoderError: It accepts no positions.
+            EncoderError: The model does not accept position ids as an input.
         """
         if not self._accepts_positions:
             raise EncoderError(
                 f"{type(self.model).__name__} takes no positions; leave out what changes them"
             )
-        # RoBERTa and its kin count from the padding token's id, which padding itself keeps.
+        # RoBERTa and similar models compute positions from the ids: the first token has the id of
+        # the padding token plus 1, and padding has that id itself.
         if self._computes_positions:
             return mask.cumsum(dim=1) * mask + int(self.model.embeddings.padding_idx)
         return torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
@@ -518,13 +505,17 @@ class Backbone:
         return self._compute_by_length(batch, compute=lambda part: self.padded_states(part, layers))
 
     def pooler_output(self, batch: ModelInputs) -> torch.Tensor:
-        """Return the first token through the model's own head (b, h).
+        """Return the state of the first token after the model's own head, its pooler: (b, h).
+
+        Args:
+            batch: The model's inputs by name, each (b, t).
 
         Raises:
             EncoderError: The model has no head.
         """
 
         def run_head(part: ModelInputs) -> list[torch.Tensor]:
+            """Return a list of one output, for inputs without padding or with it."""
             output: torch.Tensor | None = getattr(self.model(**part), "pooler_output", None)
             if output is None:
                 raise EncoderError(
@@ -537,13 +528,19 @@ class Backbone:
     def _compute_by_length(
         self, batch: ModelInputs, compute: Callable[[ModelInputs], list[torch.Tensor]]
     ) -> list[torch.Tensor]:
-        """Compute the outputs of a batch, of each length separately if padding changes them.
+        """Compute the outputs of a model for a batch, in parts if padding changes its states.
 
-        States at padding are then zeros.
+        If padding changes the states, the sentences of each length are a part without padding, and
+        the states at padding are zeros.
 
         Args:
-            batch: The model's inputs.
-            compute: Returns several outputs: states (b, t, h), or one vector per row (b, h).
+            batch: The model's inputs by name, each (b, t); without ``attention_mask`` there is no
+                padding.
+            compute: Runs the model on the inputs of some sentences, and returns a list of outputs:
+                hidden states (b, t, h), or one vector per sentence (b, h).
+
+        Returns:
+            The same list of outputs, for all sentences of the batch in their order.
         """
         if "attention_mask" not in batch or not self.depends_on_padding:
             return compute(batch)
@@ -554,14 +551,14 @@ class Backbone:
         for length in sorted(set(lengths.tolist())):
             has_length = lengths == length
             ids_without_padding = ids[has_length][is_token[has_length]].view(-1, length)
-            parts = compute({"input_ids": ids_without_padding})
+            part_outputs = compute({"input_ids": ids_without_padding})
             if not outputs:
-                # The size of an output for the whole batch is known from its first part.
-                for part in parts:
-                    # (b, t) for states, (b,) for one vector per row.
+                # Only now is the size h of each output known.
+                for part in part_outputs:
+                    # (b, t) for states, (b,) for one vector per sentence.
                     leading_shape = is_token.shape[: part.ndim - 1]
                     outputs.append(part.new_zeros((*leading_shape, part.shape[-1])))
-            for output, part in zip(outputs, parts, strict=True):
+            for output, part in zip(outputs, part_outputs, strict=True):
                 if part.ndim == 2:
                     output[has_length] = part
                 else:
@@ -569,21 +566,24 @@ class Backbone:
         return outputs
 
     def padded_states(self, batch: ModelInputs, layers: Sequence[int]) -> list[torch.Tensor]:
-        """Return the hidden states (b, t, h) of a batch as it is, padding included.
+        """Return hidden states of a batch, those at padding included.
 
         Args:
-            batch: The model's inputs.
+            batch: The model's inputs by name, each (b, t).
             layers: The indices of the states: 0 is the word embeddings, -1 the last layer.
+
+        Returns:
+            The states of each of these layers, (b, t, h).
 
         Raises:
             EncoderError: The layers have states of different shapes.
         """
-        # The last layer's states are there in any case; those of all layers need more memory.
+        # The model outputs the last layer's states in any case; those of all need more memory.
         if tuple(layers) == (-1,):
             return [self.model(**batch).last_hidden_state]
         states = self.model(**batch, output_hidden_states=True).hidden_states
         n_tokens = batch["input_ids"].shape[1]
-        # Reformer adds padding of its own.
+        # Reformer adds padding of its own, which is removed.
         selected = [states[layer][:, :n_tokens] for layer in layers]
         shapes = sorted({tuple(state.shape[1:]) for state in selected})
         if len(shapes) > 1:
@@ -595,8 +595,17 @@ class Backbone:
 
 
 def _refuse_missing_weights(folder: Path, missing_keys: Sequence[str], pooling: Pooling) -> None:
-    """Raise an EncoderError if weights are missing that would be random and change embeddings."""
-    # A pooler's weights matter only if the pooling uses it.
+    """Raise an error if weights are missing that would be random and change embeddings.
+
+    Args:
+        folder: The checkpoint's folder, for the message.
+        missing_keys: The names of all weights that the model has and the checkpoint lacks.
+        pooling: The pooling; with ``through_head`` it uses the model's own head, the pooler.
+
+    Raises:
+        EncoderError: Such weights are missing.
+    """
+    # The weights of a pooler do not matter if the pooling does not use it.
     lost_keys = [key for key in missing_keys if pooling.through_head or "pooler" not in key]
     if not lost_keys:
         return
@@ -619,17 +628,17 @@ def _make_bidirectional(model: Any) -> None:  # noqa: ANN401 - transformers is u
     Raises:
         EncoderError: Its attention stays causal.
     """
-    # As transformers does for a configuration that is not causal.
+    # Transformers reads this setting when it makes the attention mask.
     model.config.is_causal = False
     for module in model.modules():
         if hasattr(module, "is_causal"):
-            # The attention kernels read it if no token is padding.
+            # The attention kernels read it if there is no mask, that is, no padding.
             module.is_causal = False
     ids = torch.tensor([[1, 2, 3], [1, 2, 4]], device=model.device)
     with torch.inference_mode():
         states = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
-    # The two sentences differ in their last token. If the states of the first one are equal, it
-    # does not see the last.
+    # The two sentences differ in their last token only. If their first tokens have equal states,
+    # the first token does not attend to the last.
     first_states = states[:, 0]
     if torch.equal(first_states[0], first_states[1]):
         raise EncoderError(

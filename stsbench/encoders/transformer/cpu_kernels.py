@@ -55,11 +55,12 @@ class PackedLinear(torch.nn.Module):
     """A linear layer for inference with weights in oneDNN's layout, and perhaps an activation."""
 
     def __init__(self, linear: torch.nn.Linear, activation: Unary = NO_ACTIVATION) -> None:
-        """Take over the weights of a layer.
+        """Copy the weights of a layer into the layout in which oneDNN multiplies fastest.
 
         Args:
             linear: The layer.
-            activation: The activation to apply to its output.
+            activation: The activation to apply to its output: its name and kind in oneDNN, for
+                example ``("gelu", "tanh")``.
         """
         super().__init__()
         self.weight = torch.ops.mkldnn._reorder_linear_weight(
@@ -88,7 +89,7 @@ class PackedOutput(torch.nn.Module):
         self.LayerNorm = module.LayerNorm
 
     def forward(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        """Return the normalised sum x W^T + b + residual (..., k).
+        """Return x W^T + b + residual after a layer normalisation, (..., k).
 
         Args:
             x: The input of the linear layer, (..., h).
@@ -102,27 +103,36 @@ class PackedOutput(torch.nn.Module):
 
 @torch.inference_mode()
 def pack_linears(model: torch.nn.Module) -> None:
-    """Replace the linear layers of a model in evaluation mode by packed ones, in place.
+    """Replace the linear layers of a model by packed ones, in place.
 
-    A layer of BERT is packed together with the activation or the sum that follows it. Layers whose
+    Packed weights are in oneDNN's own layout, so that they are not rearranged for each batch. A
+    layer of BERT is packed together with the activation or the sum that follows it. Layers whose
     type oneDNN does not support on this processor stay as they are.
+
+    Args:
+        model: A model in evaluation mode, or any part of one.
     """
     if not _has_onednn():
         return
     for name, child in model.named_children():
         if _can_pack(child):
             setattr(model, name, PackedLinear(cast(torch.nn.Linear, child)))
-        elif (packed_output := _pack_output(child)) is not None:
+            continue
+        # None if the child is not the last part of a block of BERT.
+        packed_output = _pack_output(child)
+        if packed_output is not None:
             setattr(model, name, packed_output)
-        else:
-            _fuse_activation(child)
-            pack_linears(child)
+            continue
+        # If the child has a layer followed by an activation, they become one packed layer.
+        _fuse_activation(child)
+        # Then the children of the child.
+        pack_linears(child)
 
 
 def runs_on_tokens(model: torch.nn.Module) -> bool:
-    """Try a model on two tokens; return whether it runs.
+    """Return whether a model runs on two tokens, which is tried.
 
-    With packed layers it does not, if it reads the weights of a layer itself.
+    A model whose layers have been packed fails if it reads the weights of a layer itself.
 
     Args:
         model: A model of transformers.
@@ -150,21 +160,25 @@ def _can_pack(layer: object) -> bool:
 
 
 def _fuse_activation(module: Any) -> None:  # noqa: ANN401 - transformers is untyped
-    """Pack a feed-forward layer of BERT together with its activation, in place.
+    """Pack a linear layer of a module together with the activation that follows it, in place.
 
-    The module stays as it is if it has no such layer, or oneDNN lacks the activation.
+    Such a module is the first half of BERT's feed-forward network, with the layer ``dense`` and the
+    function ``intermediate_act_fn``. The module stays as it is if it lacks one of these, if oneDNN
+    lacks the activation, or if the packed layer has another output.
+
+    Args:
+        module: Any part of a model.
     """
-    if not (
-        hasattr(module, "intermediate_act_fn")
-        and hasattr(module, "dense")
-        and _can_pack(module.dense)
-    ):
+    has_both = hasattr(module, "intermediate_act_fn") and hasattr(module, "dense")
+    if not has_both or not _can_pack(module.dense):
         return
     activation_function = module.intermediate_act_fn
     dense = module.dense
-    # An activation is recognised by its values, as transformers has several classes of one.
+    # An activation is recognised by its values, because transformers has several classes for the
+    # same function.
     x = torch.linspace(-4, 4, 64)
     expected = activation_function(x)
+    # The names of the activations of oneDNN with these values: one, or none.
     activations = [
         activation
         for activation, function in ACTIVATIONS.items()
@@ -177,20 +191,23 @@ def _fuse_activation(module: Any) -> None:  # noqa: ANN401 - transformers is unt
     module.dense = PackedLinear(dense, activations[0])
     module.intermediate_act_fn = torch.nn.Identity()
     if not _is_close(module(example), old_output):
+        # The module uses its layers in another way than BERT: set it back as it was.
         module.dense = dense
         module.intermediate_act_fn = activation_function
 
 
 def _pack_output(module: Any) -> PackedOutput | None:  # noqa: ANN401 - transformers is untyped
-    """Return the end of a block of BERT with packed weights; None if the module is another one.
+    """Return the last part of a block of BERT with packed weights, to replace a module.
 
-    Packed weights are in oneDNN's own layout, so that it need not rearrange them in each call.
+    That part has the layers ``dense``, ``dropout`` and ``LayerNorm``. Packed weights are in
+    oneDNN's own layout, so that they are not rearranged in each call.
 
     Args:
-        module: Any module; that end has the layers ``dense``, ``dropout`` and ``LayerNorm``.
+        module: Any part of a model.
 
     Returns:
-        None also if its linear layer cannot be packed, or if the packed version has another output.
+        None if the module has other layers, if its linear layer cannot be packed, or if the packed
+        version has another output.
     """
     names = {name for name, _ in module.named_children()}
     if names != {"dense", "LayerNorm", "dropout"} or not _can_pack(module.dense):
@@ -199,8 +216,8 @@ def _pack_output(module: Any) -> PackedOutput | None:  # noqa: ANN401 - transfor
     dense = module.dense
     # The input of the linear layer, and the block's input that is added to its output.
     example = [_example_input(size, dense) for size in (dense.in_features, dense.out_features)]
-    # A module with the same layers may use them in another way: take other inputs, or compute
-    # something else.
+    # A module with the same layers may use them in another way: it may have other inputs, or
+    # compute something else.
     try:
         old_output = module(*example)
     except TypeError:
@@ -240,10 +257,11 @@ class ProductChoice(NamedTuple):
 
 
 def choose_products(module: torch.nn.Module) -> None:
-    """Let the float32 linear layers of a module on a CPU use the faster products, in place.
+    """Let the linear layers of a module multiply by oneDNN where that is faster, in place.
 
-    Layers keep their weights and names. Subclasses of torch's layer and small layers stay as they
-    are, and so do all layers if torch's own products are the faster ones.
+    A layer computes three products of matrices: its output, and two gradients. For each of these
+    oneDNN or torch's own function may be faster on this processor, which is measured once. Layers
+    keep their weights and names. Subclasses of torch's layer and small layers stay as they are.
 
     Args:
         module: The module, to be trained or not.
@@ -258,7 +276,8 @@ def choose_products(module: torch.nn.Module) -> None:
     products = fastest_products()
     if any(products):
         for layer in layers:
-            # A new class, not a new layer: others may refer to this one, or share its weights.
+            # The class of the layer is changed. It is no new layer, because other modules may
+            # refer to this one, or share its weights.
             layer.__class__ = ChosenLinear
             layer.products = products  # type: ignore[assignment]
 
@@ -269,11 +288,16 @@ class ChosenLinear(torch.nn.Linear):
     products: ProductChoice
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return x W^T + b: (..., h) to (..., k)."""
+        """Return x W^T + b: (..., h) to (..., k).
+
+        The products are those that were measured as faster, if all is float32 on a CPU; otherwise
+        they are torch's own.
+        """
         is_float32 = x.dtype == self.weight.dtype == torch.float32
         is_plain = x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
         if not (is_float32 and is_plain and x.numel()):
             return super().forward(x)
+        # For each of the three products, whether oneDNN computes it: `self.products`.
         output = _LinearProduct.apply(x, self.weight, self.bias, self.products)  # type: ignore[no-untyped-call]
         return cast(torch.Tensor, output)
 
@@ -283,6 +307,10 @@ class _LinearProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> torch.Tensor:  # noqa: ANN401 - torch's own
+        """Return x W^T + b, and store in ``ctx`` what the gradients need.
+
+        The last argument tells for each product whether oneDNN computes it.
+        """
         x, weight, bias, products = arguments
         ctx.save_for_backward(x, weight)
         ctx.products = products
@@ -291,16 +319,28 @@ class _LinearProduct(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401
+        """Return the gradients of the loss by the four arguments of ``forward``.
+
+        Args:
+            ctx: The x (..., h) and W (k, h) of ``forward``, and which products oneDNN computes.
+            gradient: The gradient by the output of ``forward``, (..., k).
+
+        Returns:
+            The gradients by x, W and b, each None if it is not needed, and None for the last
+            argument, which is no tensor.
+        """
         x, weight = ctx.saved_tensors
         products: ProductChoice = ctx.products
         needs_x, needs_weight, needs_bias, _ = ctx.needs_input_grad
         grad_x = grad_weight = grad_bias = None
         gradient = gradient.contiguous()
+        # All leading dimensions as one: (n, k).
         gradient_rows = gradient.view(-1, gradient.shape[-1])
         if needs_x:
             grad_x = _multiply(gradient, weight.T, by_onednn=products.input_gradient)
         if needs_weight:
-            # oneDNN reads no tensor in which several elements share memory, as expanded ones do.
+            # oneDNN reads no tensor in which several elements share memory, such as an expanded
+            # one, so x is copied if it is like that.
             x_rows = x.contiguous().view(-1, x.shape[-1])
             grad_weight = _multiply(gradient_rows.T, x_rows.T, by_onednn=products.weight_gradient)
         if needs_bias:
@@ -318,20 +358,23 @@ def _multiply(
 
 
 def fastest_products() -> ProductChoice:
-    """Return which products oneDNN computes faster than torch on this processor, in float32.
+    """Return for each product of a linear layer whether oneDNN is faster than torch's own function.
 
-    Torch's own are MKL's, which on AMD processors use no AVX-512; benchmarks/peak.py prints the
-    speed of both. The first call times all six products, in CPU seconds, so that other processes
-    matter little. The choice is stored in the cache folder for this processor, version of torch and
-    number of threads.
+    The products are the output, the gradient by the input and the gradient by the weights, all in
+    float32 on this processor. Torch's own function is MKL's, which on AMD processors uses no
+    AVX-512; benchmarks/peak.py prints the speed of both. The first call times each product both
+    ways, in CPU seconds, so that other processes matter little. The choice is stored in the cache
+    folder for this processor, version of torch and number of threads.
     """
     key = f"{processor()}\n{torch.__version__}\n{torch.get_num_threads()}"
     digest = hashlib.sha256(key.encode()).hexdigest()
     path: Path = settings.cache_folder() / "products" / f"{digest[:32]}.json"
+    # Without a valid file from an earlier call the products are timed.
     with suppress(OSError, msgspec.DecodeError, RecursionError):
         return msgspec.json.decode(path.read_bytes(), type=ProductChoice)
     n_rows, width = TIMED_SHAPE
     x, gradient, weight = (torch.ones(n, width) for n in (n_rows, n_rows, width))
+    # The products of a layer with as many inputs as outputs.
     choice = ProductChoice(
         output=_is_onednn_faster(x, weight),
         input_gradient=_is_onednn_faster(gradient, weight.T),
@@ -345,14 +388,20 @@ def fastest_products() -> ProductChoice:
 
 @torch.inference_mode()
 def _is_onednn_faster(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Time a b^T by torch and by oneDNN in turns; return whether oneDNN is clearly faster."""
-    best_seconds = {False: float("inf"), True: float("inf")}
-    # The first round is not timed: oneDNN compiles, and threads start.
-    for round_ in range(TIMED_ROUNDS + 1):
-        for by_onednn, best in best_seconds.items():
-            start = time.process_time()
+    """Return whether oneDNN computes a b^T clearly faster than torch's own function.
+
+    Both are timed in turns, and the least CPU time of each counts.
+
+    Args:
+        a: A matrix (n, h).
+        b: A matrix (k, h).
+    """
+    torch_seconds = list[float]()
+    onednn_seconds = list[float]()
+    for _ in range(TIMED_ROUNDS + 1):
+        for seconds, by_onednn in ((torch_seconds, False), (onednn_seconds, True)):
+            start_time = time.process_time()
             _multiply(a, b, by_onednn=by_onednn)
-            seconds = time.process_time() - start
-            if round_:
-                best_seconds[by_onednn] = min(best, seconds)
-    return best_seconds[False] > MIN_GAIN * best_seconds[True]
+            seconds.append(time.process_time() - start_time)
+    # The first round does not count: oneDNN compiles, and threads start.
+    return min(torch_seconds[1:]) > MIN_GAIN * min(onednn_seconds[1:])

@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.core.errors import EncoderError
+from stsbench.core.errors import CardError, EncoderError
 from stsbench.core.provenance import fingerprint
 from stsbench.core.wording import format_repr
 from stsbench.encoders.accelerator import is_accelerator
-from stsbench.encoders.backends import backend_kind
+from stsbench.encoders.backends import INT8, resolve_backend_class
 from stsbench.encoders.base import PositiveInt
 from stsbench.encoders.cached_files import read_optional_json
 from stsbench.encoders.checkpoint import find_checkpoint
-from stsbench.encoders.described import LIBRARY_CONFIG, is_pair_classifier
+from stsbench.encoders.described import LIBRARY_CONFIG_FILE, is_pair_classifier
 from stsbench.encoders.engine.embed import TOKEN_BUDGET
-from stsbench.encoders.metadata import valid_text
+from stsbench.encoders.metadata import replace_lone_surrogates
 from stsbench.encoders.network import Network
 from stsbench.encoders.pairs import Order, PairScorer
 from stsbench.encoders.tokens import plan_batches
@@ -35,7 +35,7 @@ CODE_VERSION = 1
 """Raise it when a change here can change a score: stored scores are then not reused."""
 GPU_TOKEN_BUDGET = 16 * TOKEN_BUDGET
 """The maximum number of tokens in a batch on a GPU."""
-_ACTIVATION = re.compile(r"torch\.nn\.[\w.]*\b(Sigmoid|Identity|Tanh)")
+_ACTIVATION_ADDRESS = re.compile(r"torch\.nn\.[\w.]*\b(Sigmoid|Identity|Tanh)")
 """The addresses of activations that a checkpoint may name; the group is the class."""
 
 
@@ -65,9 +65,16 @@ class CrossEncoder(PairScorer, CheckpointEncoder):
         dtype: str = "float32",
         device: str = "auto",
     ) -> None:
-        """Find the checkpoint and check every choice against it; nothing is loaded.
+        """Find the checkpoint and check the parameters against it; no weights are loaded.
 
-        The parameters are those of the class. None is the checkpoint's own value.
+        Args:
+            model: A checkpoint's folder or Hub id.
+            name: The name in results; by default that of the model.
+            revision: The commit of a model on the Hub.
+            max_length: The most tokens of both sentences; None for the checkpoint's own number.
+            order: ``given`` for the order of the data, ``both`` for the mean over both orders.
+            dtype: The type of the numbers to compute in.
+            device: The device to compute on.
 
         Raises:
             CardError: A parameter is not valid.
@@ -85,49 +92,63 @@ class CrossEncoder(PairScorer, CheckpointEncoder):
             raise EncoderError(
                 f"{self.root}: is no cross-encoder, a classifier of sequences with one label"
             )
+        # The name of a class in torch.nn.
         self.activation = self._read_activation()
-        backend_class = backend_kind("torch", dtype=dtype, device=device)
+        if dtype == INT8:
+            raise CardError(f"dtype '{INT8}' is not for cross-encoders; leave 'dtype' out")
+        backend_class = resolve_backend_class("torch", dtype=dtype, device=device)
         self.backend = backend_class(self.root, file="", dtype=dtype, device=device)
-        self.max_length = min(
-            filter(None, (max_length, self.checkpoint.max_length())), default=None
-        )
+        # The smaller of the two limits; None if there is none.
+        limits = (max_length, self.checkpoint.max_length())
+        self.max_length = min(filter(None, limits), default=None)
 
     def _read_activation(self) -> str:
-        """Return the activation that the files name, in any version of the library.
+        """Return the activation of the score, which the checkpoint's files may name.
+
+        The name is under different keys in different versions of sentence-transformers. Without a
+        name the library uses Sigmoid.
+
+        Returns:
+            The name of a class in ``torch.nn``: ``Sigmoid``, ``Identity`` or ``Tanh``.
 
         Raises:
-            EncoderError: It is not one of those that are run.
+            EncoderError: The files name any other class.
         """
-        config = self.checkpoint.config() | read_optional_json(self.root / LIBRARY_CONFIG)
+        # The values of the later files replace those of the earlier.
+        config = self.checkpoint.config() | read_optional_json(self.root / LIBRARY_CONFIG_FILE)
         config |= config.get("sentence_transformers") or {}
         keys = ("activation_fn", "sbert_ce_default_activation_function")
+        # The first value that is set.
         address = next(filter(None, map(config.get, keys)), "torch.nn.Sigmoid")
-        match = _ACTIVATION.fullmatch(str(address))
+        match = _ACTIVATION_ADDRESS.fullmatch(str(address))
         if match is None:
             raise EncoderError(f"{self.root}: activation {format_repr(address)} is never run")
         return match[1]
 
     @cached_property
     def fingerprint(self) -> str:  # type: ignore[override]
-        """The hash of everything that can change a score."""
+        """The hash of everything that can change a score, and of the versions of packages."""
         return fingerprint(
             {
                 "kind": "cross_encoder",
                 "code": CODE_VERSION,
-                "files": self.checkpoint.digests(),
+                "files": self.checkpoint.file_hashes(),
                 "max_length": self.max_length,
                 "order": self.order,
                 "dtype": self.backend.dtype,
             },
+            # The names of the packages that read the tokenizer and the model.
             self.checkpoint.libraries(),
         )
 
     @cached_property
     def network(self) -> Any:  # noqa: ANN401 - transformers is untyped
-        """The loaded model, beside which ``tokenizer`` is loaded.
+        """The model, which is loaded at the first access, as a model of transformers.
+
+        The attribute ``tokenizer`` is set at the same time.
 
         Raises:
-            EncoderError: One cannot be loaded, or weights are missing.
+            EncoderError: The model or the tokenizer cannot be loaded, or weights are missing.
         """
         from transformers import AutoModelForSequenceClassification
 
@@ -136,6 +157,7 @@ class CrossEncoder(PairScorer, CheckpointEncoder):
         self.tokenizer = load_tokenizer(self.checkpoint)
 
         def load_in_torch(dtype: str) -> Any:  # noqa: ANN401
+            """Load the model with numbers of this type, in evaluation mode."""
             model, missing_keys = load_model(
                 AutoModelForSequenceClassification, self.checkpoint, dtype=dtype
             )
@@ -145,17 +167,28 @@ class CrossEncoder(PairScorer, CheckpointEncoder):
                 )
             return model.eval()
 
+        # The backend puts the model on the device, and packs its layers on a CPU.
         return self.backend.load_model(Network(folder=self.root, state={}, load=load_in_torch))
 
     def score_pairs(self, first: Sequence[str], second: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Return the score of each pair, (n,), computed in batches of about the same length."""
+        """Return the score of each pair, computed in batches of pairs of about the same length.
+
+        Args:
+            first: The first sentence of each of n pairs.
+            second: The second sentence of each pair.
+
+        Returns:
+            The scores, (n,): the model's only output after the activation.
+        """
         import torch
 
         device = self.network.device
-        columns = (list(map(valid_text, sentences)) for sentences in (first, second))
+        columns = (list(map(replace_lone_surrogates, sentences)) for sentences in (first, second))
+        # By name, such as "input_ids", one list of numbers per pair.
         encoded = self.tokenizer(
             *columns, truncation=self.max_length is not None, max_length=self.max_length
         )
+        # The number of tokens of each pair.
         lengths = np.array(list(map(len, encoded["input_ids"])), dtype=np.int64)
         budget = GPU_TOKEN_BUDGET if is_accelerator(device) else TOKEN_BUDGET
         scores = np.empty(len(lengths))
@@ -164,5 +197,6 @@ class CrossEncoder(PairScorer, CheckpointEncoder):
             batch = self.tokenizer.pad(values, return_tensors="pt").to(device)
             with torch.inference_mode():
                 logits = self.network(**batch).logits[:, 0].float()
-                scores[rows] = getattr(torch.nn, self.activation)()(logits).cpu()
+                activation = getattr(torch.nn, self.activation)()
+                scores[rows] = activation(logits).cpu()
         return scores

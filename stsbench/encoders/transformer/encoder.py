@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.core.provenance import fingerprint
-from stsbench.encoders.accelerator import device_name, fork_rng, free_memory, is_accelerator
-from stsbench.encoders.backends import RuntimeBackend, TorchBackend, backend_kind
+from stsbench.encoders.accelerator import (
+    device_product_name,
+    fork_rng,
+    free_memory_bytes,
+    is_accelerator,
+)
+from stsbench.encoders.backends import RuntimeBackend, TorchBackend, resolve_backend_class
 from stsbench.encoders.base import DeviceMemory, Encoder, FloatArray, IndexArray
 from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.encoders.described import (
-    find_prompt,
+    find_prompt_text,
     similarity_notes,
 )
 from stsbench.encoders.engine.embed import (
@@ -28,7 +34,7 @@ from stsbench.encoders.engine.embed import (
     embed_all,
 )
 from stsbench.encoders.engine.store import EmbeddingStore, Keys
-from stsbench.encoders.metadata import valid_text
+from stsbench.encoders.metadata import replace_lone_surrogates
 from stsbench.encoders.named import variant_name
 from stsbench.encoders.tokens import TokenIds, plan_batches
 from stsbench.encoders.transformer.pooling import Pooling, last_occurrences
@@ -71,6 +77,16 @@ class CheckpointEncoder:
         # Both are cached properties: looking them up by name does not load the model.
         model = vars(self).get("backbone", vars(self).get("network"))
         return None if model is None else str(model.device)
+
+    def in_float32(self) -> Self:
+        """Return a copy of this encoder that torch runs in float32 on the processor."""
+        copied = copy(self)
+        copied.backend = TorchBackend(self.backend.folder, file="", dtype="float32", device="cpu")
+        for name in list(vars(copied)):
+            # The model, the fingerprint and the like are those of this encoder.
+            if isinstance(getattr(type(self), name, None), cached_property):
+                delattr(copied, name)
+        return copied
 
 
 class TransformerEncoder(CheckpointEncoder):
@@ -130,9 +146,10 @@ class TransformerEncoder(CheckpointEncoder):
         backend: str = "torch",
         file: str = "",
     ) -> None:
-        """Find the checkpoint and check every choice against it; nothing is loaded.
+        """Find the checkpoint and check the parameters against it; no weights are loaded.
 
-        The parameters are those of the class. An empty text or None is the checkpoint's own value.
+        The parameters are described with the class. An empty text or None stands for the
+        checkpoint's own value.
 
         Raises:
             CardError, UnknownName: A parameter is not valid for this checkpoint or backend.
@@ -145,7 +162,7 @@ class TransformerEncoder(CheckpointEncoder):
         self.normalise = normalise
         self.padding_side = padding_side
         self.bidirectional = bidirectional
-        backend_class = backend_kind(backend, dtype=dtype, device=device)
+        backend_class = resolve_backend_class(backend, dtype=dtype, device=device)
         if self.pooling.pools_mask_token and not prompt_template:
             raise CardError(
                 "pooling 'mask' needs a prompt_template with the tokenizer's mask token"
@@ -166,7 +183,7 @@ class TransformerEncoder(CheckpointEncoder):
         subfolder_depth = len(PurePath(subfolder).parts)
         self.root = folder.parents[subfolder_depth - 1] if subfolder_depth else folder
         self.prompt = Prompt(
-            prefix=find_prompt(self.root, prompt_name, prompt),
+            prefix=find_prompt_text(self.root, prompt_name, prompt),
             template=prompt_template,
             add_full_stop=add_full_stop,
         )
@@ -178,22 +195,23 @@ class TransformerEncoder(CheckpointEncoder):
         self.max_length = self._choose_max_length(max_length)
 
     def _choose_max_length(self, requested: int | None) -> int | None:
-        """Return the requested maximum length, or by default the checkpoint's, in tokens.
-
-        None is returned if neither is set.
+        """Return the number of tokens after which texts are cut.
 
         Args:
-            requested: The number of tokens that the user asks for; None for the checkpoint's own.
+            requested: The number that the user asks for; None for that of the checkpoint's files.
+
+        Returns:
+            None if there is no limit: neither the user nor the files set one.
 
         Raises:
-            CardError: The model does not have as many positions.
+            CardError: The number is below 1, or larger than the model's number of positions.
         """
         max_length = self.checkpoint.max_length() if requested is None else requested
         if max_length is None:
             return None
+        # The largest number of tokens that the model can read; None if it has no such limit.
         positions = self.checkpoint.positions()
-        # A model without positions has no largest length.
-        is_too_long = max_length > (positions or max_length)
+        is_too_long = positions is not None and max_length > positions
         if max_length < 1 or is_too_long:
             raise CardError(
                 f"max_length {requested}: give 1 to {positions or 'any number'}, the model's "
@@ -203,11 +221,14 @@ class TransformerEncoder(CheckpointEncoder):
 
     @cached_property
     def fingerprint(self) -> str:
-        """The hash of everything that can change an embedding."""
+        """The hash of everything that can change an embedding.
+
+        This includes the versions of the packages that compute it.
+        """
         fields: dict[str, Any] = {
             "kind": "transformer",
             "code": CODE_VERSION,
-            "files": self.checkpoint.digests(),
+            "files": self.checkpoint.file_hashes(),
             "pooling": str(self.pooling),
             "max_length": self.max_length,
             "normalise": self.normalise,
@@ -215,11 +236,12 @@ class TransformerEncoder(CheckpointEncoder):
             "padding_side": self.padding_side,
             "dtype": self.backend.dtype,
         }
-        # Only if they are used, so that other encoders keep their fingerprints.
+        # Further fields only if they are used, so that other encoders keep their fingerprints.
         if self.bidirectional:
             fields["bidirectional"] = True
         if self.adapters:
-            fields["adapters"] = [adapter.digests() for adapter in self.adapters]
+            fields["adapters"] = [adapter.file_hashes() for adapter in self.adapters]
+        # The names of packages; the function `fingerprint` looks up their versions.
         libraries = self.checkpoint.libraries()
         if self.adapters:
             libraries.append("peft")
@@ -230,7 +252,7 @@ class TransformerEncoder(CheckpointEncoder):
 
     @cached_property
     def backbone(self) -> Backbone:
-        """The model and tokenizer, which are loaded at the first access and then checked.
+        """The model and its tokenizer, which are loaded and checked at the first access.
 
         Raises:
             CardError: The maximum length leaves no token of a sentence, or the pooling needs a mask
@@ -268,12 +290,15 @@ class TransformerEncoder(CheckpointEncoder):
     def tokenize(self, sentences: Sequence[str]) -> TokenIds:
         """Return the token ids of each sentence, prompt and special tokens included.
 
-        If the second copy of the sentence is pooled, its tokens are noted as a span.
+        If the prompt has two copies of the sentence and the pooling pools the second, the result
+        also has ``spans``, (n, 2): the indices of the first token of that copy, and of the one
+        after its last.
         """
-        # Some poolings need tokens of the template behind the sentence. The tokenizer would cut
-        # these off, so a long sentence is cut itself.
+        # Some poolings need tokens of the template that come after the sentence. The tokenizer
+        # would cut these off, so it is the sentence that is cut.
         pools_last_token = str(self.pooling) == "last_token"
-        if self.prompt.n_copies == 2 or (self.prompt.template and pools_last_token):
+        has_two_copies = self.prompt.n_copies == 2
+        if has_two_copies or (self.prompt.template and pools_last_token):
             sentences = cut_to_fit(self.backbone.tokenizer, self.prompt, sentences, self.max_length)
         tokens = self.backbone.tokenize(self.prompt.wrap(sentences), max_length=self.max_length)
         if not self.pooling.pools_second_copy:
@@ -284,21 +309,25 @@ class TransformerEncoder(CheckpointEncoder):
     def count_cut(self, sentences: Sequence[str]) -> int | None:
         """Return how many sentences, together with the prompt, have more tokens than the maximum.
 
-        These are cut when they are embedded. It is 0 without a maximum, and None if sentences are
-        so long that they must be counted but there is no ``tokenizer.json`` to count with. The
-        model is not loaded for it.
+        These are cut when they are embedded. The model is not loaded to count them.
+
+        Returns:
+            0 if there is no maximum. None if there are sentences that may be too long, and no
+            ``tokenizer.json`` to count their tokens with.
         """
         return count_longer_texts(
             self.prompt.wrap(sentences), self.checkpoint.folder, self.max_length
         )
 
     def device_memory(self) -> DeviceMemory | None:
-        """Return the memory of its device that is left for batches.
+        """Return how much memory of the device is left for batches, and how much a token takes.
 
-        None on a CPU, and if torch cannot tell.
+        Returns:
+            The name of the device's product, its free memory in bytes, and about how many bytes
+            one token of a batch takes. None on a CPU, or if torch cannot tell.
         """
         backbone = self.backbone
-        free_bytes = free_memory(backbone.device) if is_accelerator(backbone.device) else None
+        free_bytes = free_memory_bytes(backbone.device) if is_accelerator(backbone.device) else None
         if free_bytes is None:
             return None
         # At the peak there are the states of all layers and of the word embeddings, and within a
@@ -307,7 +336,7 @@ class TransformerEncoder(CheckpointEncoder):
         values_per_token = (n_states + 24) * backbone.width
         bytes_per_token = values_per_token * backbone.model.dtype.itemsize
         return DeviceMemory(
-            device_name(backbone.device),
+            device_product_name(backbone.device),
             free=free_bytes,
             per_token=bytes_per_token,
         )
@@ -324,8 +353,9 @@ class TransformerEncoder(CheckpointEncoder):
     def embed_tokens(self, tokens: TokenIds, rows: IndexArray) -> FloatArray:
         """Return the embeddings (b, d) of some tokenised sentences, computed as one batch.
 
-        The embedding of a sentence without tokens is zero. If there are several poolings, the
-        embeddings of all are joined, each normalised by itself.
+        They are scaled to length 1 if ``self.normalise`` is set. The embedding of a sentence
+        without tokens is zero. A subclass with several poolings joins the embeddings of all, each
+        scaled by itself.
 
         Args:
             tokens: The tokens of all sentences.
@@ -335,18 +365,20 @@ class TransformerEncoder(CheckpointEncoder):
 
         has_tokens = tokens.lengths[rows] > 0
         if not has_tokens.any():
-            # Nothing is computed that would show the size of an embedding.
+            # The model is not run, which would show the size of an embedding.
             d = self.n_embeddings * self.backbone.width
             return np.zeros((len(rows), d), dtype=np.float32)
         with torch.inference_mode():
             # A model's own head reads the first position, even if it is padding.
             pad_left = self.padding_side == "left" and not self.pooling.through_head
+            # The model's inputs by name, (b, t) each, on its device.
             batch = self.backbone.collate(tokens, rows[has_tokens], pad_left=pad_left)
+            # A list of one tensor (b, h), or of several in a subclass.
             parts = [part.float() for part in self._pool_batch(batch, tokens, rows[has_tokens])]
             if self.normalise:
                 parts = [torch.nn.functional.normalize(part, dim=-1) for part in parts]
             pooled = torch.cat(parts, dim=-1).cpu()
-        # Some models have layers of other widths than the last, so d is that of what was pooled.
+        # In some models the pooled layer has another size than the last, so d is read here.
         d = pooled.shape[1]
         embeddings = np.zeros((len(rows), d), dtype=np.float32)
         embeddings[has_tokens] = pooled
@@ -355,17 +387,18 @@ class TransformerEncoder(CheckpointEncoder):
     def _pool_batch(
         self, batch: Mapping[str, Any], tokens: TokenIds, rows: IndexArray
     ) -> list[torch.Tensor]:
-        """Run the model and pool its states.
+        """Run the model on a batch and pool its hidden states into embeddings.
 
         Args:
-            batch: The inputs of the model for b sentences.
-            tokens: The tokens of all sentences.
+            batch: The inputs of the model by name for b sentences, (b, t) each.
+            tokens: The token ids of all sentences.
             rows: The sentences of the batch, as indices into ``tokens``.
 
         Returns:
             A list of one tensor (b, h); a subclass returns several, one per pooling.
         """
         if self.pooling.through_head:
+            # The first token's state after the model's own head.
             return [self.backbone.pooler_output(batch)]
         layers = self.pooling.layer_indices(self.backbone.depth)
         states = self.backbone.hidden_states(batch, layers)
@@ -380,8 +413,8 @@ class TransformerEncoder(CheckpointEncoder):
         """Pool the hidden states of a batch into embeddings (b, h).
 
         Args:
-            states: The states (b, t, h) of the pooling's layers.
-            batch: The model's inputs.
+            states: The states (b, t, h) of each layer that is pooled.
+            batch: The model's inputs by name; without ``attention_mask`` there is no padding.
             chosen: The tokens to pool, bool (b, t); None for those that the pooling chooses itself.
         """
         return self.pooling.pool(states, batch.get("attention_mask"), chosen)
@@ -389,11 +422,15 @@ class TransformerEncoder(CheckpointEncoder):
     def _select_tokens(
         self, batch: Mapping[str, Any], tokens: TokenIds, rows: IndexArray
     ) -> torch.Tensor | None:
-        """Find the tokens to pool: each row's last mask token, or its span.
+        """Return which tokens of a batch are pooled, if the prompt decides that.
+
+        There are three cases. A pooling of the ``[MASK]`` token pools the last one of each row. If
+        ``tokens.spans`` is set, the tokens of each sentence's span are pooled: the second copy of
+        the sentence in its prompt. Otherwise the pooling chooses the tokens itself.
 
         Args:
-            batch: The inputs of the model for b sentences, padded to t tokens.
-            tokens: The ids, and the spans if the pooling needs them, of all sentences.
+            batch: The inputs of the model by name for b sentences, (b, t) each.
+            tokens: The token ids of all sentences; ``spans`` is (n, 2) or None.
             rows: The sentences of the batch, as indices into ``tokens``.
 
         Returns:
@@ -418,22 +455,29 @@ class TransformerEncoder(CheckpointEncoder):
         spans = torch.from_numpy(tokens.spans[rows]).to(ids.device)
         positions = torch.arange(ids.shape[1], device=spans.device)[None, :]
         if "attention_mask" in batch:
-            # Spans count tokens, and padding may precede them.
+            # Spans count from a row's first token, before which there may be padding. argmax is
+            # the position of the first 1 in the mask.
             positions = positions - batch["attention_mask"].argmax(dim=1, keepdim=True)
         return (positions >= spans[:, :1]) & (positions < spans[:, 1:])
 
     def copy_from(self, base: TransformerEncoder) -> None:
-        """Take over all attributes of another encoder; both share its loaded model."""
+        """Set all attributes to those of another encoder, with which the loaded model is shared.
+
+        The model is loaded now, if it is not loaded yet.
+        """
         vars(self).update(vars(base), backbone=base.backbone)
-        # The copy will differ from it.
+        # The caller changes the copy, so its fingerprint is computed anew.
         vars(self).pop("fingerprint", None)
 
 
 def embed_with_dropout(encoder: Encoder, sentences: Sequence[str], *, seed: int) -> FloatArray:
-    """Embed with the model in training mode, every row under a dropout mask of its own.
+    """Return embeddings that are computed with dropout, as in training.
+
+    The dropout of each sentence is drawn independently. The random numbers of the rest of the
+    program do not change.
 
     Args:
-        encoder: A transformer of ours, or one whose embeddings come from a store.
+        encoder: A ``TransformerEncoder``, or a ``StoredEncoder`` around one.
         sentences: The n sentences.
         seed: The seed of the dropout masks.
 
@@ -458,6 +502,7 @@ def embed_with_dropout(encoder: Encoder, sentences: Sequence[str], *, seed: int)
         )
     tokens = transformer.tokenize(sentences)
     embeddings = np.zeros((len(sentences), transformer.backbone.width), dtype=np.float32)
+    # At the end of the block the state of torch's random numbers is restored.
     with fork_rng(transformer.backbone.device):
         torch.manual_seed(seed)
         model.train()
@@ -491,11 +536,13 @@ class _SharedForward(TransformerEncoder):
     def _pool_batch(
         self, batch: Mapping[str, Any], tokens: TokenIds, rows: IndexArray
     ) -> list[torch.Tensor]:
-        """Run the model once, and pool its hidden states for each of the k encoders.
+        """Run the model once, and pool its hidden states for each of ``self.encoders``.
+
+        These encoders differ from each other in their pooling only.
 
         Args:
-            batch: The inputs of the model for b sentences.
-            tokens: Not used here; other encoders find the tokens to pool in them.
+            batch: The inputs of the model by name for b sentences, (b, t) each.
+            tokens: Not used here; the base class finds the tokens to pool in them.
             rows: Not used here.
 
         Returns:
@@ -525,14 +572,15 @@ class _SplitStore(EmbeddingStore):
         return np.min([store.find(keys) for store in self.stores], axis=0)  # type: ignore[no-any-return]
 
     def add(self, keys: Keys, embeddings: FloatArray) -> None:
-        """Add to each store the rows that it lacks.
+        """Add to each of the k stores the embeddings that it lacks.
 
         Args:
-            keys: The keys of n texts.
-            embeddings: The embeddings of all k stores side by side, (n, k * h).
+            keys: The keys of n texts: their hashes, (n,).
+            embeddings: The embeddings for all stores, one after another in each row, (n, k * h).
         """
         parts = np.split(embeddings, len(self.stores), axis=1)
         for store, part in zip(self.stores, parts, strict=True):
+            # -1 stands for a text that the store lacks.
             is_new = store.find(keys) < 0
             if is_new.any():
                 store.add(keys[is_new], np.ascontiguousarray(part[is_new]))
@@ -549,18 +597,21 @@ def embed_in_one_pass(
     *,
     progress: ProgressCallback = lambda done, total: None,
 ) -> None:
-    """Embed the sentences that the stores of several engines lack, and add them to these stores.
+    """Embed sentences for several encoders that differ in their pooling only.
 
-    There is one forward pass per sentence, whose hidden states are pooled for each engine.
+    The model runs once per sentence, and its hidden states are pooled for each encoder. Embeddings
+    are computed for the sentences that a store lacks, and added to the stores of the engines.
 
     Args:
-        base: The encoder whose hidden states are pooled.
-        engines: Engines whose encoders are copies of ``base`` with other poolings.
+        base: The encoder whose model is run.
+        engines: Engines, which have a store each, and whose encoders are copies of ``base`` with
+            other poolings.
         sentences: The sentences to embed.
         progress: Called with the tokens that are embedded and their total.
     """
-    # An engine records the probe embeddings itself, if its store has a monitor. The engine below
-    # has a store without one, which passes embeddings on to these stores.
+    # Beside stored embeddings are those of a few fixed sentences, by which a later run checks that
+    # the encoder still embeds alike. An engine records them in its own store, but the engine that
+    # is made below has a store that only passes embeddings on. So they are recorded here.
     for engine in engines:
         if engine.store.monitor is not None and engine.store.folder is not None:
             engine.store.monitor.record_probes()
@@ -572,15 +623,17 @@ def embed_in_one_pass(
 def count_longer_texts(texts: Sequence[str], folder: Path, max_length: int | None) -> int | None:
     """Return how many texts have more tokens than a maximum.
 
-    It is 0 without a maximum, or if all texts are so short that they need not be tokenised. It is
-    None if there are longer texts, but no tokenizer file to count their tokens with.
-
     Args:
         texts: The texts, with their prompt.
         folder: The folder of the checkpoint, with its ``tokenizer.json``.
         max_length: The maximum number of tokens, special ones included; None for any number.
+
+    Returns:
+        0 without a maximum, or if all texts are so short that they need not be tokenised.
+        None if there are longer texts, but no ``tokenizer.json`` to count their tokens with.
     """
-    # A token has a byte at least, but for special ones: shorter texts need not be tokenised.
+    # Apart from special tokens, each token has one byte of the text at least. So texts with fewer
+    # bytes than the maximum are short enough.
     long_texts = [
         text
         for text in texts
@@ -596,5 +649,6 @@ def count_longer_texts(texts: Sequence[str], folder: Path, max_length: int | Non
     tokenizer = tokenizers.Tokenizer.from_file(str(path))
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    encodings = tokenizer.encode_batch([valid_text(text) for text in long_texts])
+    encodings = tokenizer.encode_batch([replace_lone_surrogates(text) for text in long_texts])
+    # There are long texts only if there is a maximum.
     return sum(len(encoding.ids) > (max_length or 0) for encoding in encodings)

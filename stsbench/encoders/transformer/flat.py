@@ -28,7 +28,7 @@ TORCH_ATTENTION = "sdpa"
 """The name in transformers of torch's own attention."""
 FLAT_ATTENTION = "stsbench_flat"
 """The name in transformers of attention over a layout; without one it is torch's."""
-HOST_COPY = "on_host"
+CPU_MASK_ATTRIBUTE = "on_host"
 """The attribute of a mask on an accelerator with the same mask on the CPU."""
 
 
@@ -64,27 +64,33 @@ class SegmentAttention(Protocol):
         """
 
 
-def round_up(count: int) -> int:
-    """Round a count up, by at most 3%, to one that recurs.
+def round_up_for_reuse(count: int) -> int:
+    """Round a number of rows up, by at most 3%, so that few different numbers occur.
 
-    Then memory is reused, and so are the preparations for a product of this shape.
+    Torch then reuses the memory of earlier batches, and what it has prepared to multiply matrices
+    of the same shape.
     """
+    # A power of two, such that there are 32 to 64 steps up to the count.
     step = 1 << max(count.bit_length() - 6, 0)
     return ceil(count / step) * step
 
 
-def keep_host_masks(moved: Mapping[str, Any], batch: Mapping[str, Any]) -> None:
-    """Store with each mask on an accelerator its copy on the CPU: a layout then waits for nothing.
+def attach_cpu_masks(moved: Mapping[str, Any], batch: Mapping[str, Any]) -> None:
+    """Store with each attention mask on an accelerator the same mask on the CPU.
+
+    Later code reads the lengths of sentences from that copy, without waiting for the accelerator.
 
     Args:
-        moved: The inputs of a model on the accelerator, or several of them by name.
-        batch: The same on the CPU.
+        moved: The inputs of a model by name, on the accelerator; each may also be a mapping of
+            such inputs. The copies become an attribute of the masks in it.
+        batch: The same inputs on the CPU.
     """
     for name, value in batch.items():
         if isinstance(value, Mapping):
-            keep_host_masks(moved[name], value)
+            attach_cpu_masks(moved[name], value)
         elif name == "attention_mask" and moved[name] is not value:
-            setattr(moved[name], HOST_COPY, value)
+            # Not the same tensor, so it has been moved to another device.
+            setattr(moved[name], CPU_MASK_ATTRIBUTE, value)
 
 
 class TokenLayout:
@@ -104,41 +110,50 @@ class TokenLayout:
     """
 
     def __init__(self, mask: torch.Tensor, attention: SegmentAttention) -> None:
-        """Sort the sentences by length, the longest first.
+        """Compute where the tokens of a padded batch are if its sentences are laid end to end.
+
+        The sentences are sorted by length, the longest first.
 
         Args:
-            mask: Not 0 at the tokens of the batch, (b, t). If it is on an accelerator and has no
-                copy on the CPU, the accelerator is waited for.
-            attention: The attention to compute with it.
+            mask: The attention mask of the padded batch, (b, t), not 0 at tokens. If it is on an
+                accelerator and has no copy on the CPU, this waits for the accelerator.
+            attention: The function that computes attention with this layout; only stored.
         """
-        is_token = getattr(mask, HOST_COPY, mask).cpu() != 0
+        is_token = getattr(mask, CPU_MASK_ATTRIBUTE, mask).cpu() != 0
         lengths, order = is_token.sum(dim=1).sort(descending=True, stable=True)
         self.lengths: torch.Tensor = lengths
         self.shape = mask.shape
-        positions = torch.arange(mask.numel()).view(mask.shape)  # in the flattened batch
+        # The position of each token in the flattened padded batch of b * t positions, sentence by
+        # sentence: (n_tokens,).
+        positions = torch.arange(mask.numel()).view(mask.shape)
         token_positions = positions[order][is_token[order]]
-        # On a CPU filled up, by the first token, to a length that recurs: memory is reused.
         n_tokens = len(token_positions)
-        n_fill = 0 if is_accelerator(mask.device) else round_up(n_tokens) - n_tokens
+        # On a CPU the first token is repeated at the end, up to one of few numbers of tokens:
+        # then memory is reused.
+        n_fill = 0 if is_accelerator(mask.device) else round_up_for_reuse(n_tokens) - n_tokens
         self.size = n_tokens + n_fill
         joined_positions = torch.cat([token_positions, token_positions[:1].expand(n_fill)])
         self._joined_positions = move_to(mask.device, joined_positions.numpy())
         self._token_positions = self._joined_positions[:n_tokens]
-        segment_lengths = torch.tensor([0, *lengths.tolist(), *([n_fill] if n_fill else [])])
+        # The repeated tokens are one more sentence for the attention. The 0 is for the sums below.
+        fill_lengths = [n_fill] if n_fill else []
+        segment_lengths = torch.tensor([0, *lengths.tolist(), *fill_lengths])
         self.max_length = int(segment_lengths.max())
+        # The index of each sentence's first token, and then the number of all tokens.
         ends = segment_lengths.cumsum(dim=0).int()
         self.cu_seqlens = move_to(mask.device, ends.numpy())
         self.attention = attention
+        # For the attention: whatever it computes once per batch, by the number of its heads.
         self.plans: dict[int, Any] = {}
 
-    def join(self, values: torch.Tensor) -> torch.Tensor:
+    def remove_padding(self, values: torch.Tensor) -> torch.Tensor:
         """Return the values (b, t, …) at the tokens, end to end (1, N, …).
 
         On a CPU, after the last token the first is repeated, up to a length that recurs.
         """
         return values.flatten(0, 1).index_select(0, self._joined_positions)[None]
 
-    def spread(self, values: torch.Tensor) -> torch.Tensor:
+    def restore_padding(self, values: torch.Tensor) -> torch.Tensor:
         """Return values (1, N, …) in their positions in the batch (b, t, …), zeros at padding."""
         zeros = values.new_zeros((self.shape.numel(), *values.shape[2:]))
         padded = zeros.index_copy(0, self._token_positions, values[0, : len(self._token_positions)])
@@ -161,13 +176,17 @@ def attend_on_gpu(
     causal: bool,
     window: int | None,
 ) -> torch.Tensor:
-    """Attend by the package flash-attn, or else by the kernel with little memory in torch.
+    """Compute attention on a GPU, (N, h, d), for sentences laid end to end, N tokens in all.
 
-    That package computes in half precision only. Torch's kernel is the one that it takes for nested
-    tensors; making such tensors would cost the CPU milliseconds per layer.
+    Each token attends only to those of its own sentence. In half precision the package flash-attn
+    computes it, if it is installed; otherwise the kernel that torch uses for nested tensors. Making
+    such tensors would cost the CPU milliseconds per layer.
 
-    Arguments, result and errors are those of :class:`SegmentAttention`.
+    The arguments are those of :class:`SegmentAttention`: queries (N, h, d), keys and values
+    (N, k, d), the sentences, the factor of the products, the rate of dropped weights, whether a
+    token attends to none after it, and how near tokens must be; ValueError if torch cannot.
     """
+    # Where each sentence begins, and the longest length: for the queries and for the keys.
     segments = (layout.cu_seqlens, layout.cu_seqlens, layout.max_length, layout.max_length)
     if query.dtype in (torch.bfloat16, torch.float16) and is_flash_attn_2_available():
         from flash_attn import flash_attn_varlen_func
@@ -188,6 +207,7 @@ def attend_on_gpu(
         return attended
     if window is not None:
         raise ValueError("its attention has a window, which needs flash-attn and half precision")
+    # This kernel needs as many heads of keys as of queries, several of which may share one.
     repeats = query.shape[1] // key.shape[1]
     if repeats > 1:
         key, value = (tensor.repeat_interleave(repeats, dim=1) for tensor in (key, value))
@@ -195,14 +215,14 @@ def attend_on_gpu(
         query[None],
         key[None],
         value[None],
-        None,
+        None,  # no bias
         *segments,
         dropout,
         int(causal),
         torch.is_grad_enabled(),
         scale=scale,
     )
-    result: torch.Tensor = outputs[0][0]
+    result: torch.Tensor = outputs[0][0]  # the first output, for a batch of one
     return result
 
 
@@ -231,19 +251,25 @@ class UnpaddedForward:
         """The layout of the batch that is being computed; None between batches."""
 
     def __call__(self, *args: Any, **inputs: Any) -> Any:  # noqa: ANN401 - transformers is untyped
-        """Return the model's output with states (b, t, h), zeros at padding.
+        """Run the model on the tokens of a padded batch, without computing its padding.
 
-        The tokens of all sentences go through the model end to end, as one row of N tokens; our
-        attention keeps the sentences apart by the layout. With unsupported inputs it is the output
-        of the model's own forward.
+        The tokens of all sentences go through the model as one row of N tokens. An attention of
+        ours lets each token attend to those of its own sentence only, by the layout.
+
+        The model's own forward, with padding, is used if ``self.padding`` is set, if there is no
+        mask, or if there are inputs that are not supported here.
 
         Args:
-            args: The token ids, or nothing; with more the model's own forward is used.
-            inputs: The inputs of the model by name; None is as good as nothing.
+            args: The token ids, (b, t), or nothing; with more the model's own forward is used.
+            inputs: The inputs of the model by name; those that are None are ignored.
+
+        Returns:
+            The model's output with states (b, t, h), which are zeros at padding.
         """
         inputs = {name: value for name, value in inputs.items() if value is not None}
         if len(args) == 1:
             inputs["input_ids"], args = args[0], ()
+        # These operators compare sets of names.
         has_required = {"input_ids", "attention_mask"} <= inputs.keys()
         is_supported = has_required and inputs.keys() <= self.SUPPORTED_INPUTS
         if args or not is_supported or self.padding:
@@ -252,38 +278,42 @@ class UnpaddedForward:
         if "position_ids" not in inputs:
             inputs["position_ids"] = _default_positions(self._model, ids)
         layout = TokenLayout(inputs["attention_mask"], self._attention)
+        # Other code reads it while the model computes this batch.
         self.layout = layout
         for name in inputs.keys() & set(self.JOINED_INPUTS):
-            inputs[name] = layout.join(inputs[name])
-        # Transformers leaves a mask of four dimensions as it is; it would look for sentences in the
-        # positions otherwise, which waits for an accelerator.
+            inputs[name] = layout.remove_padding(inputs[name])
+        # A mask that hides nothing. With four dimensions transformers uses it as it is; otherwise
+        # it would look for sentences in the positions, which waits for an accelerator.
         inputs["attention_mask"] = ids.new_ones((1, 1, 1, 1), dtype=torch.bool)
         try:
             output = self._padded_forward(**inputs, layout=layout)
         finally:
             self.layout = None
         states = getattr(output, "hidden_states", None)
-        last_state = layout.spread(output.last_hidden_state)
+        if states is not None:
+            states = tuple(layout.restore_padding(state) for state in states)
+        last_state = layout.restore_padding(output.last_hidden_state)
+        # The pooler reads the first token of each sentence, which it finds in a padded batch only.
         pooler = getattr(self._model, "pooler", None)
         return BaseModelOutputWithPooling(
             last_hidden_state=last_state,
             pooler_output=None if pooler is None else pooler(last_state),
-            hidden_states=None
-            if states is None
-            else tuple(layout.spread(state) for state in states),
+            hidden_states=states,
         )
 
 
-def leave_out_padding(
+def try_omitting_padding(
     model: PreTrainedModel,
     attention: SegmentAttention,
     *,
     precision: torch.dtype | None = None,
     for_training: bool = False,
 ) -> str:
-    """Replace the forward of a model by one without padding, if its states stay the same.
+    """Make a model compute no padding, if its hidden states stay the same.
 
-    The states of a small batch are compared; they are equal for models like BERT and RoBERTa.
+    Its forward and its attention are replaced. The states of a small batch are computed before and
+    after; they are equal for models like BERT and RoBERTa. If they differ, or the new forward
+    fails, the model is set back as it was.
 
     Args:
         model: A model of transformers without a head, changed in place.
@@ -293,7 +323,7 @@ def leave_out_padding(
         for_training: Whether gradients are compared too.
 
     Returns:
-        The reason if the model keeps its forward, and computes padding; empty if not.
+        An empty text if the model computes no padding now; otherwise the reason why it still does.
     """
     name = type(model).__name__
     if omits_padding(model):
@@ -303,17 +333,20 @@ def leave_out_padding(
     dtypes = {model.dtype, precision or model.dtype}
     reason = ""
     try:
+        # Functions that return a tensor of hidden states, or of gradients, of the small batch.
         probes = [_probe_states, _probe_gradients] if for_training else [_probe_states]
         padded = [probe(model, dtype) for dtype in dtypes for probe in probes]
         model.set_attn_implementation(FLAT_ATTENTION)
         model.forward = UnpaddedForward(model, attention)
         flat = [probe(model, dtype) for dtype in dtypes for probe in probes]
+        # The type of each tensor in the two lists, which decides how far rounding may move it.
         precisions = [dtype for dtype in dtypes for _ in probes]
-        if not all(map(_is_equal, flat, padded, precisions)):
+        if not all(map(_differs_by_rounding, flat, padded, precisions)):
             reason = f"{name} mixes up sentences that are laid end to end"
     except Exception as error:  # whatever another architecture, or a kernel, raises
         reason = f"{name}: {as_one_line(error)[:200]}"
     if reason:
+        # Without this attribute of the object, its class's own forward is used again.
         vars(model).pop("forward", None)
         model.set_attn_implementation(TORCH_ATTENTION)
     return reason
@@ -326,7 +359,10 @@ def omits_padding(model: PreTrainedModel) -> bool:
 
 @contextmanager
 def padding_computed(model: PreTrainedModel) -> Iterator[None]:
-    """Within the block, let a model compute the states of padding tokens, which are needed."""
+    """Let a model compute its padding too within the block, for code that needs those states.
+
+    Nothing changes for a model that computes padding anyway.
+    """
     forward = model.forward
     if not isinstance(forward, UnpaddedForward):
         yield
@@ -344,7 +380,7 @@ def layout_of(model: PreTrainedModel) -> TokenLayout | None:
 
 
 @contextmanager
-def evaluating(module: torch.nn.Module) -> Iterator[None]:
+def evaluation_mode(module: torch.nn.Module) -> Iterator[None]:
     """Set a module to evaluation mode, without dropout, within a context.
 
     At the end the mode of each submodule is restored.
@@ -368,8 +404,12 @@ def _probe_states(model: PreTrainedModel, precision: torch.dtype) -> torch.Tenso
 def _probe_gradients(model: PreTrainedModel, precision: torch.dtype) -> torch.Tensor:
     """Return the length of the gradient of each trained parameter on a synthetic batch, (params,).
 
-    The loss is the sum of the squares of :func:`_compute_states`. The length is 0 for a parameter
-    without a gradient.
+    The loss is the sum of the squares of all hidden states of the batch. The length is 0 for a
+    parameter without a gradient.
+
+    Args:
+        model: A model of transformers.
+        precision: The type in which matrices are multiplied.
     """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trained:
@@ -384,14 +424,18 @@ def _probe_gradients(model: PreTrainedModel, precision: torch.dtype) -> torch.Te
 
 
 def _compute_states(model: PreTrainedModel, precision: torch.dtype) -> torch.Tensor:
-    """Compute all hidden states at the tokens of a synthetic batch, and pooler outputs: (values,).
+    """Return all hidden states of a synthetic batch as one vector, without those at padding.
 
     There is no dropout. The batch has three sentences of different lengths, not in the order of
-    length, so that a layout that mixes them up is noticed.
+    length, so that code that mixes them up gives other states.
 
     Args:
         model: A model of transformers.
         precision: The type in which matrices are multiplied.
+
+    Returns:
+        The states of each layer, and then the output of the model's pooler if it has one, in the
+        type of the model's weights: (values,).
     """
     device = model.device
     lengths = torch.tensor([PROBE_LENGTH - 2, PROBE_LENGTH, 1])
@@ -401,7 +445,7 @@ def _compute_states(model: PreTrainedModel, precision: torch.dtype) -> torch.Ten
     # Any ids will do, if they differ: (3, PROBE_LENGTH).
     ids = torch.arange(3, 3 + mask.numel()).view(mask.shape) % vocabulary_size
     with (
-        evaluating(model),
+        evaluation_mode(model),
         torch.autocast(device.type, precision, enabled=precision != model.dtype),
     ):
         output = model(
@@ -414,8 +458,10 @@ def _compute_states(model: PreTrainedModel, precision: torch.dtype) -> torch.Ten
     return torch.cat([value.to(model.dtype) for value in values])
 
 
-def _is_equal(states: torch.Tensor, expected: torch.Tensor, precision: torch.dtype) -> bool:
-    """Return whether states differ by rounding in the type that they were computed in at most."""
+def _differs_by_rounding(
+    states: torch.Tensor, expected: torch.Tensor, precision: torch.dtype
+) -> bool:
+    """Return whether two vectors (values,) differ by no more than rounding in a type of numbers."""
     largest = float(expected.abs().max()) if len(expected) else 0.0
     tolerance = sqrt(torch.finfo(precision).eps) * largest
     return torch.allclose(states, expected, rtol=0, atol=tolerance)
@@ -424,18 +470,20 @@ def _is_equal(states: torch.Tensor, expected: torch.Tensor, precision: torch.dty
 def _default_positions(model: Any, ids: torch.Tensor) -> torch.Tensor:  # noqa: ANN401 - transformers is untyped
     """Return the positions (b, t) that a model itself would assign to a batch.
 
-    Most count from 0. RoBERTa and similar models count tokens from ``padding_idx + 1`` on, and give
-    padding the position ``padding_idx``.
+    Most models count from 0. RoBERTa and similar models have an attribute ``padding_idx``, the id
+    of the padding token. They count tokens from ``padding_idx + 1`` on, and give padding the
+    position ``padding_idx``.
 
     Args:
         model: A model of transformers.
         ids: The token ids of the batch, (b, t).
     """
-    padding = getattr(getattr(model, "embeddings", None), "padding_idx", None)
-    if padding is None:
+    embeddings = getattr(model, "embeddings", None)
+    padding_id = getattr(embeddings, "padding_idx", None)
+    if padding_id is None:
         return torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
-    is_token = (ids != padding).long()
-    positions: torch.Tensor = is_token.cumsum(dim=1) * is_token + padding
+    is_token = (ids != padding_id).long()
+    positions: torch.Tensor = is_token.cumsum(dim=1) * is_token + padding_id
     return positions
 
 
@@ -449,22 +497,26 @@ def _attend(
     layout: TokenLayout | None = None,
     **options: Any,  # noqa: ANN401 - transformers is untyped
 ) -> tuple[torch.Tensor, None]:
-    """Compute the attention of a layer over a layout, as transformers calls it.
+    """Compute the attention of a layer; transformers calls it in place of its own.
+
+    There are two cases. Without a layout the batch is padded, and torch's own attention is
+    computed. With one, the N tokens of all sentences are a single row, and the function
+    ``layout.attention`` lets each token attend to those of its own sentence only.
 
     Args:
         module: The layer's attention.
         query: The queries (1, h, N, d).
         key: The keys (1, k, N, d).
         value: The values (1, k, N, d).
-        mask: Read without a layout only.
-        layout: The layout of the batch; None, and torch's own attention, if it is padded.
+        mask: The attention mask; with a layout it may have one element, which hides nothing.
+        layout: Where the sentences are in the row of tokens; None for a padded batch.
         options: Further arguments of transformers: ``scaling``, ``dropout``, ``sliding_window``.
 
     Returns:
         The result (1, N, h, d), and None in place of the attention's weights.
 
     Raises:
-        ValueError: The layer needs what no attention over a layout has.
+        ValueError: There is a layout, and the layer changes the products of queries and keys.
     """
     if layout is None:
         padded: tuple[torch.Tensor, None] = sdpa_attention_forward(
@@ -472,11 +524,14 @@ def _attend(
         )
         return padded
     has_bias = mask is not None and mask.numel() > 1
-    if has_bias or any(options.get(name) is not None for name in ("softcap", "s_aux")):
+    # Some models limit the products by a "softcap", or add sinks ("s_aux") to them.
+    changes_products = any(options.get(name) is not None for name in ("softcap", "s_aux"))
+    if has_bias or changes_products:
         raise ValueError("its attention adds to the products of queries and keys")
+    # None if transformers passes none: then the layer's own setting, and the usual scale, count.
     causal = options.get("is_causal")
     scale = options.get("scaling")
-    # From (1, h, N, d) to (N, h, d).
+    # Each argument from (1, h, N, d) to (N, h, d).
     result = layout.attention(
         query[0].transpose(0, 1),
         key[0].transpose(0, 1),

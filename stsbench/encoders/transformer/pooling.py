@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     States = Sequence[torch.Tensor]
     Mask = torch.Tensor | None
 
-ALIASES = {"first_last": "mean(1,-1)", "static_last": "mean(0,-1)", "last2": "mean(-2,-1)"}
+POOLING_ALIASES = {"first_last": "mean(1,-1)", "static_last": "mean(0,-1)", "last2": "mean(-2,-1)"}
 """Further names of poolings."""
 _NAME_WITH_LAYERS = re.compile(r"(\w+)\((-?\d+(?:\s*,\s*-?\d+)*)\)")
 """A pooling's name with layers, for example ``mean(1,-1)``."""
@@ -54,16 +54,22 @@ class Pooling(ABC):
     def parse(name: str) -> Pooling:
         """Return the pooling of a name, for example ``cls_before_pooler`` or ``mean(1,-1)``.
 
+        ``POOLINGS`` has the class of each pooling by its name. A class may also have a form with
+        layers, for example ``mean(i,j)``.
+
         Args:
-            name: A key of ``POOLINGS`` or ``ALIASES``, or a ``layer_form`` with layers.
+            name: A name without layers, or a name with the indices of layers in parentheses, or
+                one of the further names in ``POOLING_ALIASES``.
 
         Raises:
             CardError: There is no such pooling.
         """
-        name = ALIASES.get(name.strip(), name.strip())
+        name = POOLING_ALIASES.get(name.strip(), name.strip())
         if name in POOLINGS and POOLINGS[name].works_without_layers:
             return POOLINGS[name]()
-        if match := _NAME_WITH_LAYERS.fullmatch(name):
+        match = _NAME_WITH_LAYERS.fullmatch(name)
+        if match is not None:
+            name_before_layers = match[1]
             layers = tuple(int(layer) for layer in match[2].split(","))
             for pooling_class in POOLINGS.values():
                 # The name in the form may differ from that without layers: 'cls(i)' is the form of
@@ -71,12 +77,12 @@ class Pooling(ABC):
                 form_name, _, parameters = pooling_class.layer_form.partition("(")
                 # The form 'mean(i,j)' stands for any number of layers, 'max(i)' for one.
                 fits_number = "," in parameters or len(layers) == 1
-                if form_name == match[1] and fits_number:
+                if form_name == name_before_layers and fits_number:
                     return pooling_class(layers)
         classes = POOLINGS.values()
         names = [kind.name for kind in classes if kind.works_without_layers]
         forms = [kind.layer_form for kind in classes if kind.layer_form]
-        choices = [*names, *forms, *ALIASES]
+        choices = [*names, *forms, *POOLING_ALIASES]
         raise CardError(
             f"unknown pooling '{name}'{suggest(name, choices)}; known: {', '.join(choices)}"
         )
@@ -88,15 +94,17 @@ class Pooling(ABC):
         return f"{self.layer_form.partition('(')[0]}({','.join(map(str, self.layers))})"
 
     def layer_indices(self, depth: int) -> tuple[int, ...]:
-        """Return the indices of the hidden states to pool.
+        """Return the indices of the hidden states to pool, after a check that the model has them.
+
+        Index 0 is the word embeddings, 1 the first layer; negative ones count from the last layer.
 
         Args:
-            depth: The number of the model's layers; with the word embeddings as state 0 it has one
-                state more.
+            depth: The number of the model's layers.
 
         Raises:
             EncoderError: The model has too few layers.
         """
+        # With the word embeddings there are depth + 1 states.
         for layer in self.layers:
             if not -depth - 1 <= layer <= depth:
                 raise EncoderError(
@@ -124,10 +132,12 @@ class FirstTokenPooling(Pooling):
     """Whether the last token is pooled instead."""
 
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
-        """Take the state of each sentence's first token, or of its last, as embeddings (b, h).
+        """Return the state of each sentence's first token as embeddings (b, h).
+
+        A class that sets ``last`` takes that of the last token instead.
 
         Args:
-            states: The states (b, t, h) of one layer.
+            states: A list of the states (b, t, h) of one layer.
             mask: 1 at tokens and 0 at padding, (b, t); None if there is no padding.
             chosen: Not used.
         """
@@ -156,14 +166,15 @@ class MeanPooling(Pooling):
     name, layer_form, library = "mean", "mean(i,j)", "mean"
 
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
-        """Average over tokens and layers into embeddings (b, h).
+        """Return the mean over tokens and layers as embeddings (b, h).
 
         Args:
             states: The states (b, t, h) of each layer.
             mask: 1 at tokens and 0 at padding, (b, t); None if there is no padding.
             chosen: Not used.
         """
-        return masked_mean(reduce(add, map(_to_float32, states)), mask) / len(states)
+        sum_over_layers = reduce(add, map(_to_float32, states))
+        return masked_mean(sum_over_layers, mask) / len(states)
 
 
 class MaxPooling(Pooling):
@@ -172,10 +183,10 @@ class MaxPooling(Pooling):
     name, layer_form, library = "max", "max(i)", "max"
 
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
-        """Take the largest value of each dimension over the tokens: embeddings (b, h).
+        """Return the largest value of each dimension over the tokens: embeddings (b, h).
 
         Args:
-            states: The states (b, t, h) of one layer.
+            states: A list of the states (b, t, h) of one layer.
             mask: 1 at tokens and 0 at padding, (b, t); None if there is no padding.
             chosen: Not used.
         """
@@ -194,12 +205,12 @@ class MaskTokenPooling(Pooling):
     name, pools_mask_token = "mask", True
 
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
-        """Take the state of the ``[MASK]`` token of each sentence's template: (b, h).
+        """Return the state of the ``[MASK]`` token in the text around each sentence: (b, h).
 
         Args:
-            states: The states (b, t, h) of the last layer.
+            states: A list of the states (b, t, h) of the last layer.
             mask: Not used.
-            chosen: One token of each row, bool (b, t).
+            chosen: Bool (b, t), true at the ``[MASK]`` token of each row.
         """
         return states[0][chosen]
 
@@ -210,12 +221,14 @@ class EchoPooling(Pooling):
     name, pools_second_copy = "echo", True
 
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
-        """Average over the second copy of each sentence into embeddings (b, h).
+        """Return the mean over the tokens of each sentence's second copy: embeddings (b, h).
+
+        The text of a sentence contains the sentence twice.
 
         Args:
-            states: The states (b, t, h) of the last layer.
+            states: A list of the states (b, t, h) of the last layer.
             mask: Not used.
-            chosen: The tokens of the second copy, bool (b, t).
+            chosen: Bool (b, t), true at the tokens of the second copy.
         """
         return masked_mean(states[0], chosen)
 
@@ -226,19 +239,20 @@ class WordKernel(Pooling):
     name, layer_form, works_without_layers = "wk", "wk(start)", False
 
     def layer_indices(self, depth: int) -> tuple[int, ...]:
-        """List the indices of all hidden states from the start on.
+        """Return the indices of all hidden states from a start on.
 
-        The start is ``layers[0]``; a negative one counts from the last state. State 0 is the word
-        embeddings, as in the paper's code: ``wk(4)`` of 12 layers is states 4 to 12, nine of them.
+        State 0 is the word embeddings, as in the code of the paper (SBERT-WK). The start is the
+        only number in ``self.layers``; a negative one counts from the last state. For example,
+        ``wk(4)`` of a model with 12 layers has the states 4 to 12, nine of them.
 
         Args:
-            depth: The number of the model's layers, which has one state more.
+            depth: The number of the model's layers; there is one state more.
 
         Raises:
-            EncoderError: They are fewer than ``MIN_LAYERS``.
+            EncoderError: There are fewer than ``MIN_LAYERS`` states.
         """
         start = self.layers[0]
-        # A slice would take a start before the first state as the first.
+        # For a start before the first state, a slice would begin at the first state.
         layers = tuple(range(depth + 1)[start:]) if start >= -depth - 1 else ()
         if len(layers) < MIN_LAYERS:
             raise EncoderError(
@@ -248,7 +262,9 @@ class WordKernel(Pooling):
         return layers
 
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
-        """Weight layers and tokens by SBERT-WK into embeddings (b, h), see :func:`wk_pool`.
+        """Return the weighted sum over layers and tokens of SBERT-WK: embeddings (b, h).
+
+        The weights are described in :func:`wk_pool`.
 
         Args:
             states: The states (b, t, h) of each layer, one after another.
@@ -298,8 +314,8 @@ def last_occurrences(ids: torch.Tensor, token: int) -> torch.Tensor:
         Bool (b, t), with one True in each row that has the token and none in other rows.
     """
     is_token = ids == token
-    # argmax finds the first True, so each row is read backwards; without one it gives position 0,
-    # which the last line removes.
+    # argmax gives the first True, so each row is read backwards. In a row without the token it
+    # gives a position of another token, which the last line removes.
     last_positions = ids.shape[1] - 1 - is_token.flip(1).int().argmax(dim=1)
     is_last = is_token.new_zeros(is_token.shape).scatter(1, last_positions.unsqueeze(1), True)
     return is_last & is_token

@@ -11,7 +11,7 @@ import numpy as np
 
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.encoders.base import IndexArray
-from stsbench.encoders.metadata import valid_text
+from stsbench.encoders.metadata import replace_lone_surrogates
 
 PLACEHOLDER = "{}"
 """The place of the sentence in a template."""
@@ -39,7 +39,11 @@ class Prompt:
     add_full_stop: bool = False
 
     def __post_init__(self) -> None:
-        """Raise CardError if there are both, or if the template has not one or two places."""
+        """Check that there is no prefix beside a template, and one or two places in the template.
+
+        Raises:
+            CardError: There are both, or another number of ``{}``.
+        """
         if self.prefix and self.template:
             raise CardError("give 'prompt' or 'prompt_template', not both")
         if self.template and self.n_copies not in (1, 2):
@@ -60,9 +64,11 @@ class Prompt:
         return "" if template == PLACEHOLDER else template
 
     def fingerprint_fields(self) -> list[str]:
-        """List everything that can change an embedding, for its fingerprint.
+        """Return everything in this prompt that can change an embedding, for its fingerprint.
 
-        A prefix is also given as the template that it equals, with its own braces doubled.
+        Returns:
+            The prefix; the template, or one that equals the prefix: the prefix, with its own
+            braces doubled, and ``{}``; and the word ``add_full_stop`` if that is set.
         """
         escaped_prefix = self.prefix.replace("{", "{{").replace("}", "}}")
         fields = [self.prefix, self.template or f"{escaped_prefix}{PLACEHOLDER}"]
@@ -71,16 +77,17 @@ class Prompt:
         return fields
 
     def wrap(self, sentences: Sequence[str]) -> Sequence[str]:
-        """Return the sentences with this text around each, which are then ready to be tokenised.
+        """Return the sentences with the text of this prompt around each, ready to be tokenised.
 
-        If ``add_full_stop`` is set, a sentence without an end gets its full stop first.
+        If ``add_full_stop`` is set, a full stop is first added to a sentence that ends in none of
+        ``SENTENCE_ENDINGS``. A template with ``{}`` twice gets each sentence twice.
         """
         if self.add_full_stop:
             sentences = [add_missing_full_stop(sentence) for sentence in sentences]
         parts = self.template.split(PLACEHOLDER) if self.template else [self.prefix, ""]
         if parts == ["", ""]:
             return sentences
-        # As in "a{}b{}c": the sentence goes between each two parts.
+        # The parts of "a{}b{}c" are a, b and c. `join` puts the sentence between each two of them.
         return [sentence.join(parts) for sentence in sentences]
 
 
@@ -98,7 +105,11 @@ def cut_to_fit(
     sentences: Sequence[str],
     max_length: int | None,
 ) -> list[str]:
-    """Return the sentences as valid text, cut at their ends so that nothing of the prompt is cut.
+    """Return the sentences without their prompt, cut so that each fits together with its prompt.
+
+    A tokenizer that cuts a long text may remove the end of the prompt. So the sentence is cut at
+    its end before the prompt is put around it. Half a surrogate pair, which is no valid character,
+    is replaced.
 
     Args:
         tokenizer: A tokenizer of transformers.
@@ -110,7 +121,7 @@ def cut_to_fit(
         CardError: The prompt alone has more tokens.
         EncoderError: The tokenizer does not give the positions of tokens in the text.
     """
-    texts = [valid_text(sentence) for sentence in sentences]
+    texts = [replace_lone_surrogates(sentence) for sentence in sentences]
     if max_length is not None and texts:
         for row, ids in enumerate(_token_ids(tokenizer, prompt.wrap(texts))):
             if len(ids) > max_length:
@@ -140,11 +151,11 @@ def _cut_sentence(tokenizer: Any, prompt: Prompt, sentence: str, max_length: int
         CardError: The prompt alone is too long.
         EncoderError: The tokenizer does not tell where tokens are in the text.
     """
-    # The end of each token of the sentence, in characters.
+    # Where each token of the sentence ends, in characters from the beginning of the sentence.
     token_ends = [end for _, end in _token_offsets(tokenizer, sentence, add_special_tokens=False)]
     n_tokens = len(token_ends)
     text = sentence
-    # Repeated, as the cut text may have other tokens at its end than the whole one.
+    # Repeated, because at its new end a cut text may have other tokens than the whole one had.
     while True:
         (ids,) = _token_ids(tokenizer, prompt.wrap([text]))
         excess = len(ids) - max_length
@@ -160,15 +171,18 @@ def _cut_sentence(tokenizer: Any, prompt: Prompt, sentence: str, max_length: int
 
 
 def _token_offsets(tokenizer: Any, text: str, **options: bool) -> list[tuple[int, int]]:  # noqa: ANN401 - transformers
-    """Locate each token in a text: its first character, and the one after its last.
+    """Tokenise a text and return where each token is in it.
 
     Args:
         tokenizer: A tokenizer of transformers.
         text: The text to tokenise.
         options: Options of the tokenizer's call, such as ``add_special_tokens``.
 
+    Returns:
+        For each token the index of its first character, and of the character after its last.
+
     Raises:
-        EncoderError: The tokenizer does not give them.
+        EncoderError: The tokenizer cannot tell: it is not a fast one, written in Rust.
     """
     if not tokenizer.is_fast:
         raise EncoderError(
@@ -181,22 +195,28 @@ def _token_offsets(tokenizer: Any, text: str, **options: bool) -> list[tuple[int
 
 
 def second_copy_spans(tokenizer: Any, prompt: Prompt, sentences: Sequence[str]) -> IndexArray:  # noqa: ANN401 - transformers
-    """Return the tokens of each sentence's second copy, (n, 2): the first, and one after the last.
+    """Return which tokens of each text belong to the second copy of the sentence in it.
 
-    A token that belongs to the copy in part is among them. The span of an empty copy is (0, 0).
+    A token that belongs to the copy only in part is one of them.
 
     Args:
         tokenizer: A fast tokenizer of transformers.
         prompt: A prompt whose template has two places for the sentence.
         sentences: The sentences without the prompt.
+
+    Returns:
+        For each sentence the index of the first such token in the text with its prompt, and the
+        index after the last, (n, 2). Both are 0 for an empty sentence.
     """
     before, between, _ = prompt.template.split(PLACEHOLDER)
     spans = np.zeros((len(sentences), 2), dtype=np.int64)
     for row, (text, sentence) in enumerate(zip(prompt.wrap(sentences), sentences, strict=True)):
         copy = add_missing_full_stop(sentence) if prompt.add_full_stop else sentence
-        # In characters of the wrapped text: what is before the first copy, it, what is between.
+        # The text is: before, first copy, between, second copy, and the rest. Where the second
+        # copy begins and ends is counted in characters of the text.
         copy_start = len(before) + len(copy) + len(between)
         copy_stop = copy_start + len(copy)
+        # The indices of the tokens that overlap these characters.
         copy_tokens = [
             position
             for position, (start, stop) in enumerate(_token_offsets(tokenizer, text))

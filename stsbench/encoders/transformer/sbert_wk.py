@@ -45,28 +45,34 @@ _MIN_WEIGHT = 1e-30
 
 
 def wk_pool(states: Sequence[torch.Tensor], mask: torch.Tensor | None) -> torch.Tensor:
-    """Pool three consecutive hidden states or more into embeddings (b, h), float32 or wider.
+    """Pool the hidden states of several layers into embeddings as SBERT-WK does.
 
-    [CLS] is pooled; the last token, [SEP], is not, unless it is the only one. A token is the sum of
-    its states weighted by alignment and novelty, a sentence the sum of its tokens weighted by the
-    variance of the cosines between adjacent layers.
+    The vector of a token is the weighted sum of its states in the layers; the weights are the
+    token's alignment and novelty of each layer (see :func:`_layer_weights`). An embedding is the
+    weighted mean of the vectors of the tokens; the weight of a token is the variance of the cosines
+    between its states in adjacent layers. The last token, [SEP], is not pooled, unless it is the
+    only one.
 
-    If the formula divides 0 by 0, the weights are equal: for layers that are all the same, and
+    If a formula divides 0 by 0, the weights are equal: for layers that are all the same, and
     tokens whose cosines do not vary. A zero state has no alignment and no novelty. NaN and infinity
     in a pooled token make the embedding NaN; elsewhere they are ignored. Everything is computed on
     the CPU, each sentence independently of the others to the last bit.
 
     Args:
-        states: The hidden states, each (b, t, h).
+        states: The hidden states of three consecutive layers or more, each (b, t, h).
         mask: 1 at tokens and 0 at padding on either side, (b, t); None if there is no padding.
+
+    Returns:
+        The embeddings, (b, h), in float32 or in the type of the states if that is wider.
     """
     import torch
 
     b, t, h = states[0].shape
     dtype = torch.promote_types(states[0].dtype, torch.float32)
-    # Tokens of all sentences in one list: token i is number i % t of sentence i // t.
+    # The tokens of all sentences in one list: token i is at position i % t of sentence i // t.
     arrays = [state.detach().to("cpu", dtype).reshape(b * t, h).numpy() for state in states]
     is_token = np.ones((b, t), dtype=np.bool_) if mask is None else mask.cpu().numpy() != 0
+    # The tokens to pool, as indices of that list; the last of each sentence is left out.
     pooled_tokens = np.flatnonzero(_without_last_tokens(is_token))
     neighbours = _layer_neighbours(len(states))
     # For each sentence, the sum of its weighted tokens, and the sum of their weights.
@@ -74,9 +80,10 @@ def wk_pool(states: Sequence[torch.Tensor], mask: torch.Tensor | None) -> torch.
     weight_sum = np.zeros((b, 1))
     for start in range(0, len(pooled_tokens), TOKENS_AT_ONCE):
         tokens = pooled_tokens[start : start + TOKENS_AT_ONCE]
-        # (tokens, layers, h)
+        # (n, l, h) for n tokens and l layers
         token_states = np.stack([array[tokens] for array in arrays], axis=1, dtype=np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
+            # (n, l) and (n, 1)
             layer_weights, token_weights = _wk_weights(token_states, neighbours)
             token_vectors = np.squeeze(layer_weights[:, None] @ token_states, axis=1)
             weighted_tokens = token_vectors * token_weights
@@ -84,8 +91,8 @@ def wk_pool(states: Sequence[torch.Tensor], mask: torch.Tensor | None) -> torch.
         # Several tokens have the same sentence: += would add only one of them.
         np.add.at(weighted_sum, sentences, weighted_tokens)
         np.add.at(weight_sum, sentences, token_weights)
-    # A token weighs _MIN_WEIGHT at least. So only a sentence without any token is divided by the
-    # half of it, and stays 0 as in mean pooling.
+    # Each token has a weight of _MIN_WEIGHT at least. So only a sentence without any token is
+    # divided by half of it, and stays 0 as in mean pooling.
     embeddings = weighted_sum / np.maximum(weight_sum, _MIN_WEIGHT / 2)
     return torch.from_numpy(embeddings).to(states[0].device, dtype)
 
@@ -93,7 +100,10 @@ def wk_pool(states: Sequence[torch.Tensor], mask: torch.Tensor | None) -> torch.
 def _without_last_tokens(is_token: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Return the mask (b, t) without each sentence's last token, unless it has only one.
 
-    SBERT-WK leaves out [SEP] but pools [CLS].
+    SBERT-WK leaves out the last token, [SEP], but pools the first, [CLS].
+
+    Args:
+        is_token: Whether each position is a token and not padding, (b, t).
     """
     # At each position, the number of tokens there and to its right: 1 at the last token.
     tokens_from_here_on = is_token[:, ::-1].cumsum(axis=1)[:, ::-1]
@@ -102,14 +112,14 @@ def _without_last_tokens(is_token: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool
 
 
 def _layer_neighbours(n_states: int) -> npt.NDArray[np.int64]:
-    """List the layers near each layer.
+    """Return the indices of the layers near each layer, as an array.
 
     Args:
         n_states: The number of hidden states.
 
     Returns:
-        Row k, of 2 * ``WINDOW`` + 1 numbers, has the layers at most ``WINDOW`` away from layer k
-        and ends with k itself; a layer with fewer neighbours has -1s before them.
+        One row per state, of 2 * ``WINDOW`` + 1 numbers. Row k has the layers at most ``WINDOW``
+        away from layer k, and ends with k itself. If these are fewer, the row begins with -1s.
     """
     layers = range(n_states)
     rows = []
@@ -133,26 +143,34 @@ class _Weights(NamedTuple):
 def _wk_weights(states: Floats, neighbours: npt.NDArray[np.int64]) -> _Weights:
     """Compute SBERT-WK's weights of tokens and of each token's layers.
 
-    A token's weight is the variance of the cosines of adjacent layers.
+    A token's weight is the variance of the cosines between its states in adjacent layers.
 
     Args:
         states: The hidden states of n tokens in l layers, (n, l, h).
-        neighbours: Row k has the layers near layer k and then k itself, -1 where there are fewer:
-            (l, m), from :func:`_layer_neighbours`.
+        neighbours: The layers near each layer, (l, m), from :func:`_layer_neighbours`: row k ends
+            with k itself, and begins with -1s if there are fewer than m layers.
+
+    Returns:
+        The weights of each token's layers, (n, l), and of the tokens, (n, 1).
     """
     cosines = _layer_cosines(states)
     # The diagonal below the main one: the cosine of each layer with the one before it, (n, l - 1).
+    # This notation takes the diagonals of the last two axes.
     adjacent_cosines = np.einsum("nkk->nk", cosines[:, 1:, :-1])
     token_weights = adjacent_cosines.var(axis=1, keepdims=True) + _MIN_WEIGHT
     return _Weights(_layer_weights(cosines, neighbours), token_weights)
 
 
 def _layer_cosines(states: Floats) -> Floats:
-    """Return the cosines among each token's layers, (n, l, l), for states (n, l, h).
+    """Return the cosines between the states of each token in all pairs of layers, (n, l, l).
 
-    Those with a zero state are 0, that with itself too.
+    The cosine of a zero state with any state, itself included, is 0.
+
+    Args:
+        states: The hidden states of n tokens in l layers, (n, l, h).
     """
     inner_products = states @ states.transpose(0, 2, 1)
+    # This notation takes the diagonals: the squared length of each state, (n, l).
     lengths = np.sqrt(np.einsum("nkk->nk", inner_products))
     lengths[lengths == 0] = 1.0
     inner_products /= lengths[:, :, None] * lengths[:, None, :]
@@ -160,31 +178,39 @@ def _layer_cosines(states: Floats) -> Floats:
 
 
 def _layer_weights(cosines: Floats, neighbours: npt.NDArray[np.int64]) -> Floats:
-    """Compute the weights of each token's layers, (n, l), with sum 1, by alignment and novelty.
+    """Compute the weight of each layer for each token, as SBERT-WK does: by alignment and novelty.
 
-    The formulas are those of arXiv 2002.06652, with cosines in place of QR decompositions. With p_k
-    the part of state x_k in the span of its m - 1 neighbours, alignment is 1 / (2 m mean_j cos(x_j,
-    x_k) ||x_k|| / ||p_k||), novelty ||x_k - p_k|| / ||x_k||. Each is divided by its sum over the
-    layers, and a layer's weight is their mean.
+    Alignment is large for a layer whose state is much like those of nearby layers, its neighbours.
+    Novelty is large for a layer whose state has a large part that no sum of them explains. Let
+    p_k be the part of state x_k in the span of its m - 1 neighbours x_j. Then (arXiv 2002.06652)
+
+        alignment_k = 1 / (2 m mean_j cos(x_j, x_k) ||x_k|| / ||p_k||)
+        novelty_k = ||x_k - p_k|| / ||x_k||
+
+    Each is divided by its sum over the layers. The weight of a layer is the mean of the two.
 
     Args:
-        cosines: The cosines among the l layers of n tokens, (n, l, l).
-        neighbours: As for :func:`_wk_weights`, (l, m).
+        cosines: The cosines between all pairs of the l states of n tokens, (n, l, l).
+        neighbours: The indices of the layers near each layer, (l, m): row k ends with k itself,
+            and begins with -1s if there are fewer than m layers.
+
+    Returns:
+        The weights, (n, l); those of a token have the sum 1.
     """
     n_layers = cosines.shape[1]
     exists = neighbours >= 0
-    # The cosines among each layer's neighbours and itself, which is last: (n, l, m, m). Those with
-    # a missing neighbour, for which -1 has picked the last layer, are set to 0: so it adds nothing
-    # to any sum.
+    # The cosines among each layer's neighbours and itself, which is last: (n, l, m, m). For a
+    # missing neighbour the index -1 has picked the last layer. Its cosines are set to 0, so that
+    # it adds nothing to any sum.
     near_cosines = cosines[:, neighbours[:, :, None], neighbours[:, None, :]]
     both_exist = exists[:, :, None] & exists[:, None, :]  # (l, m, m)
     near_cosines[:, ~both_exist] = 0.0
     n_neighbours = exists[:, :-1].sum(axis=1)  # m - 1 in the formula, for each layer
-    # For each layer, the sum of its cosines with its neighbours, kept away from 0. Here and below
-    # the threshold of a squared sine also decides whether a sum is zero but for rounding.
+    # For each layer, the sum of its cosines with its neighbours; a sum that is 0 but for rounding
+    # becomes the threshold itself, as it is divided by. The same threshold serves for all sums.
     cosine_sum = near_cosines[:, :, -1, :-1].sum(axis=-1)
     cosine_sum[np.abs(cosine_sum) < _MIN_SQUARED_SINE] = _MIN_SQUARED_SINE
-    # ||p_k||^2 / ||x_k||^2 and ||x_k - p_k||^2 / ||x_k||^2, as cosines are of states of length 1.
+    # ||p_k||^2 / ||x_k||^2 and ||x_k - p_k||^2 / ||x_k||^2: in cosines all states have length 1.
     inside, outside = _squared_parts(near_cosines)
     # The formula with ||p_k|| / ||x_k|| = sqrt(inside) and mean_j = cosine_sum / n_neighbours.
     alignment = np.sqrt(inside) * n_neighbours / (2 * (n_neighbours + 1) * cosine_sum)
@@ -202,11 +228,14 @@ def _layer_weights(cosines: Floats, neighbours: npt.NDArray[np.int64]) -> Floats
 
 
 def _squared_parts(near_cosines: Floats) -> tuple[Floats, Floats]:
-    """Split each state by its neighbours' span; return the squared lengths inside and outside it.
+    """Split each state into the part that its neighbours explain, and the part that they do not.
 
-    States are scaled to length 1, so the two add up to 1, or to 0 for a zero state. This is
-    Gaussian elimination of a symmetric matrix: what is left of its last entry is the part that no
-    neighbour explains.
+    The neighbours of a state are the states of nearby layers. The first part lies in their span:
+    it is a weighted sum of them. States are scaled to length 1, so the squared lengths of the parts
+    add up to 1, or to 0 for a zero state.
+
+    They are computed by Gaussian elimination of the symmetric matrix of cosines: what is left of
+    its last entry is the squared length of the part outside the span.
 
     Args:
         near_cosines: The cosines among the neighbours of each layer and itself, which is last,
@@ -218,7 +247,7 @@ def _squared_parts(near_cosines: Floats) -> tuple[Floats, Floats]:
     inside = np.zeros(near_cosines.shape[:2])
     for i in range(near_cosines.shape[-1] - 1):
         pivot = near_cosines[:, :, i, i].copy()
-        # A neighbour within the span of those before it adds no direction.
+        # A neighbour that is a weighted sum of those before it adds nothing to the span.
         is_spanned = pivot < _MIN_SQUARED_SINE
         pivot[is_spanned] = 1.0
         column = near_cosines[..., i] / pivot[..., None]

@@ -12,29 +12,31 @@ from functools import cached_property, partial
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from stsbench.core.errors import CardError, EncoderError, translate_errors
 from stsbench.core.provenance import fingerprint
-from stsbench.encoders.backends import TorchBackend, backend_kind, is_padding_invariant
+from stsbench.encoders.backends import (
+    INT8,
+    TorchBackend,
+    is_padding_invariant,
+    resolve_backend_class,
+)
 from stsbench.encoders.base import FloatArray, PositiveInt
 from stsbench.encoders.checkpoint import (
-    LOCAL_ONLY,
+    SAFE_LOAD_OPTIONS,
     Checkpoint,
     locate_checkpoint,
 )
 from stsbench.encoders.described import (
     class_addresses,
-    find_prompt,
-    library_digests,
+    find_prompt_text,
+    library_file_hashes,
     read_modules,
 )
-from stsbench.encoders.metadata import check_sentences, valid_text
-
-if TYPE_CHECKING:
-    pass
+from stsbench.encoders.metadata import check_sentences, replace_lone_surrogates
 from stsbench.encoders.transformer.encoder import CheckpointEncoder, count_longer_texts
 
 LIBRARY_CODE = 2
@@ -80,9 +82,9 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         backend: str = "torch",
         file: str = "",
     ) -> None:
-        """Find the checkpoint and check every choice against it; nothing is loaded.
+        """Find the checkpoint and check the parameters against it; no weights are loaded.
 
-        The parameters are those of the class. None is the checkpoint's own value.
+        The parameters are described with the class. None stands for the checkpoint's own value.
 
         Raises:
             CardError, UnknownName: A parameter is not valid for this checkpoint or backend.
@@ -93,25 +95,32 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         self.device = device
         self.max_length = max_length
         self.normalise = normalise
-        backend_class = backend_kind(backend, dtype=dtype, device=device)
+        backend_class = resolve_backend_class(backend, dtype=dtype, device=device)
         self.root, self.revision, self.revision_asked = locate_checkpoint(
             model, revision=revision, extra_names=backend_class.hub_files(file)
         )
+        # The steps of the checkpoint, each with the address of its class (``kind``) and its folder.
         self.modules = read_modules(self.root)
-        first = self.modules[0]
-        if backend_class is not TorchBackend and not first.kind.endswith(".Transformer"):
+        first_module = self.modules[0]
+        is_transformer = first_module.kind.endswith(".Transformer")
+        if backend_class is not TorchBackend and not is_transformer:
+            setting = f"dtype '{dtype}'" if dtype == INT8 else f"backend '{backend}'"
             raise CardError(
-                f"backend '{backend}' runs transformers; {self.root} begins with a {first.kind}"
+                f"{setting} runs transformers; {self.root} begins with a {first_module.kind}"
             )
-        self.backend = backend_class(self.root / first.path, file=file, dtype=dtype, device=device)
-        self.prompt = find_prompt(self.root, prompt_name, prompt)
+        self.backend = backend_class(
+            self.root / first_module.path, file=file, dtype=dtype, device=device
+        )
+        self.prompt = find_prompt_text(self.root, prompt_name, prompt)
 
     @cached_property
     def fingerprint(self) -> str:
-        """The hash of everything that can change an embedding."""
-        tokenizer_libraries = sorted(
-            set(chain.from_iterable(checkpoint.libraries() for checkpoint in self._transformers()))
-        )
+        """The hash of everything that can change an embedding.
+
+        This includes the versions of the packages that compute it.
+        """
+        libraries_of_each = [checkpoint.libraries() for checkpoint in self._transformers()]
+        tokenizer_libraries = sorted(set(chain.from_iterable(libraries_of_each)))
         if not tokenizer_libraries:
             # Without a transformer one of the library's own tokenizers is used, and one of these
             # cuts text into words with NLTK.
@@ -122,7 +131,7 @@ class SentenceTransformerEncoder(CheckpointEncoder):
                 "code": LIBRARY_CODE,
                 # Also among the libraries; here so that results of earlier versions still match.
                 "library": version("sentence-transformers"),
-                "files": library_digests(self.root),
+                "files": library_file_hashes(self.root),
                 "prompt": self.prompt,
                 "max_length": self.max_length,
                 "normalise": self.normalise,
@@ -133,7 +142,7 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         )
 
     def _transformers(self) -> list[Checkpoint]:
-        """Return the folders of those of the modules that are transformers, as checkpoints."""
+        """Return the modules that are transformers, each as the checkpoint in its folder."""
         folders = [
             self.root / module.path
             for module in self.modules
@@ -143,26 +152,26 @@ class SentenceTransformerEncoder(CheckpointEncoder):
 
     @cached_property
     def network(self) -> Any:  # noqa: ANN401 - sentence_transformers is not typed for us
-        """The loaded model, which cuts its input at the maximum length.
+        """The ``SentenceTransformer``, loaded at the first access, which cuts texts at a length.
 
-        If ``normalise`` is false, its modules that normalise are removed.
+        If ``normalise`` is false, not None, its last modules that normalise are removed.
 
         Raises:
             CardError: The maximum length is not possible.
             EncoderError: The model cannot be loaded.
         """
         network = self.backend.load_library_model(
-            load=partial(_load_library, self.root), state=library_digests(self.root)
+            load=partial(_load_library_model, self.root), state=library_file_hashes(self.root)
         )
         if self.max_length is not None:
             self._set_max_length(network, self.max_length)
-        # The user asks for embeddings as they are before the checkpoint's own normalisation.
+        # Then embeddings are those before the checkpoint's own normalisation.
         while self.normalise is False and type(network[-1]).__name__ == "Normalize":
             network.pop(-1)
         return network
 
     def _set_max_length(self, network: Any, max_length: int) -> None:  # noqa: ANN401 - see network
-        """Set the maximum input of a loaded model.
+        """Set the number of tokens after which a loaded model cuts texts.
 
         Args:
             network: A ``SentenceTransformer``.
@@ -171,6 +180,7 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         Raises:
             CardError: The model has fewer positions, or cannot cut its input.
         """
+        # The most tokens that each transformer can read; None if it has no such limit.
         positions = [transformer.positions() for transformer in self._transformers()]
         limit = min(filter(None, positions), default=max_length)
         if limit < max_length:
@@ -185,8 +195,11 @@ class SentenceTransformerEncoder(CheckpointEncoder):
     def count_cut(self, sentences: Sequence[str]) -> int | None:
         """Return how many sentences, together with the prompt, have more tokens than the maximum.
 
-        These are cut when they are embedded. It is 0 without a maximum, and None if sentences are
-        so long that they must be counted but there is no ``tokenizer.json`` to count with.
+        These are cut when they are embedded.
+
+        Returns:
+            0 if there is no maximum. None if there are sentences that may be too long, and no
+            ``tokenizer.json`` to count their tokens with.
         """
         max_length = getattr(self.network, "max_seq_length", None)
         texts = [f"{self.prompt}{sentence}" for sentence in sentences]
@@ -199,22 +212,24 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         check_sentences(sentences)
         if not len(sentences):
             return np.zeros((0, self.network.get_embedding_dimension() or 0), dtype=np.float32)
-        texts = [valid_text(sentence) for sentence in sentences]
+        texts = [replace_lone_surrogates(sentence) for sentence in sentences]
         return self._embed_by_length(texts) if self.depends_on_padding else self._embed(texts)
 
     @cached_property
     def depends_on_padding(self) -> bool:
-        """Whether embeddings depend on longer sentences in the same batch.
+        """Whether the embedding of a sentence depends on longer sentences in the same batch.
 
-        Those of a CNN may: it reads the padding beside a sentence. To find out, some texts are
-        embedded together and alone.
+        It may for a CNN, which reads the padding beside a sentence. To find out, some texts are
+        embedded together in one batch, and each alone.
 
         Raises:
             EncoderError: The modules of the checkpoint cannot run one after another.
         """
         texts = self._padding_probes()
-        kinds = ", ".join(module.kind.rpartition(".")[2] for module in self.modules)
+        kinds = ", ".join(module.class_name for module in self.modules)
         problem = f"{self.root}: its modules ({kinds}) do not fit together"
+        # The errors that a module raises if the module before it does not compute its input; they
+        # become an EncoderError with this message.
         exception_types = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)
         with translate_errors(problem, EncoderError, *exception_types):
             try:
@@ -226,24 +241,35 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         return not is_padding_invariant(alone, together, self.backend.dtype)
 
     def _padding_probes(self) -> list[str]:
-        """Make texts of 1 to 13 and of 40 words, which are drawn from the whole vocabulary."""
+        """Return texts of 1 to 13 words and one of 40, to find out whether padding matters.
+
+        The words are from all parts of the model's vocabulary; always the same ones.
+        """
         tokenizer: Any = getattr(self.network, "tokenizer", None)
         vocabulary = sorted(tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else [])
-        # The characters that mark a word's beginning are no part of it.
+        # Two characters that mark the beginning of a word in some vocabularies are removed.
         stripped = [token.lstrip("▁Ġ") for token in vocabulary]
         words = [word for word in stripped if word.isalpha()] or ["a"]
-        # Every so many words one is taken, from the beginning again if there are few.
+        # The words are taken at equal distances; after the last the first follows again.
         step = max(1, len(words) // 64)
         spread_words = [words[i * step % len(words)] for i in range(40)]
         return [" ".join(spread_words[:n_words]) for n_words in (*range(1, 14), 40)]
 
     def _embed_by_length(self, texts: Sequence[str]) -> FloatArray:
-        """Embed texts (n, d), each only together with others of the same number of tokens."""
+        """Return embeddings (n, d), each computed only together with texts of the same length.
+
+        So there is no padding, which would change the embeddings of some models.
+
+        Args:
+            texts: The texts, without the prompt. Their lengths are numbers of tokens.
+        """
         lengths: list[int] = []
         for text in texts:
             mask = self.network.preprocess([text], prompt=self.prompt).get("attention_mask")
-            # Without a mask the number of tokens is unknown: a length of its own for each text.
-            lengths.append(int(mask.sum()) if mask is not None else -len(lengths) - 1)
+            # Without a mask the number of tokens is unknown. Such a text gets a negative number
+            # that no other text has, and so is embedded alone.
+            length = -len(lengths) - 1 if mask is None else int(mask.sum())
+            lengths.append(length)
         embeddings = np.zeros(
             (len(texts), self.network.get_embedding_dimension() or 0), dtype=np.float32
         )
@@ -253,7 +279,7 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         return embeddings
 
     def _embed(self, texts: Sequence[str]) -> FloatArray:
-        """Return embeddings (n, d), float32, as the library computes them."""
+        """Return the embeddings (n, d), float32, that sentence-transformers computes for texts."""
         embeddings = self.network.encode(
             list(texts),
             # Passed even if empty: by default the library would use the checkpoint's own prompt.
@@ -265,7 +291,7 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         return np.ascontiguousarray(embeddings, dtype=np.float32)
 
 
-def _load_library(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN401 - see network
+def _load_library_model(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN401 - see network
     """Load a ``SentenceTransformer`` in evaluation mode; code in a checkpoint is never run.
 
     Args:
@@ -278,7 +304,7 @@ def _load_library(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN
     """
     import torch
 
-    from stsbench.encoders.transformer.backbone import check_vocabulary, silence_libraries
+    from stsbench.encoders.transformer.backbone import refuse_empty_vocabulary, silence_libraries
 
     with (
         translate_errors(f"{folder}: cannot be loaded", EncoderError),
@@ -287,7 +313,7 @@ def _load_library(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.util import import_from_string
 
-        # The classes that modules.json names; each must be defined in sentence-transformers.
+        # Each class that the checkpoint's files name must be defined in sentence-transformers.
         for module in read_modules(folder):
             for address in class_addresses(folder, module):
                 package = str(import_from_string(address).__module__)
@@ -300,9 +326,9 @@ def _load_library(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN
             str(folder),
             device=device,
             model_kwargs={"dtype": getattr(torch, dtype)},
-            **LOCAL_ONLY,
+            **SAFE_LOAD_OPTIONS,
         )
-    # Transformers only logs that weights are missing, and draws them at random.
+    # If weights are missing, transformers draws them at random and only logs their names.
     reported_keys = chain.from_iterable(
         _MISSING_WEIGHT.findall(record.getMessage()) for record in log_records
     )
@@ -314,5 +340,5 @@ def _load_library(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN
         )
     tokenizer = getattr(network, "tokenizer", None)
     if hasattr(tokenizer, "all_special_ids"):
-        check_vocabulary(tokenizer, folder)
+        refuse_empty_vocabulary(tokenizer, folder)
     return network.to(getattr(torch, dtype)).eval()

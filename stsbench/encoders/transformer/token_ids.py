@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase, TokenizersBackend
 from transformers.tokenization_utils_base import TruncationStrategy
 from transformers.utils import PaddingStrategy
 
-from stsbench.encoders.metadata import valid_text
+from stsbench.encoders.metadata import replace_lone_surrogates
 from stsbench.encoders.tokens import TokenIds
 
 TOKENIZE_AT_ONCE = 8192
@@ -31,9 +31,12 @@ def make_token_ids(
 ) -> TokenIds:
     """Return the token ids of each text: those that a call of the tokenizer returns.
 
+    If the tokenizer is one of the Rust library ``tokenizers``, that library is called directly,
+    which is faster.
+
     Args:
         tokenizer: A tokenizer of transformers.
-        texts: The texts; half a surrogate pair in one is replaced.
+        texts: The texts. Half a surrogate pair, which is no valid character, is replaced.
         max_length: The number of tokens after which a text is cut; None to cut none.
         add_special_tokens: Add the special tokens of a sentence.
     """
@@ -45,13 +48,14 @@ def make_token_ids(
             [_call_tokenizer(tokenizer, part, max_length, add_special_tokens) for part in parts]
         )
     library_tokenizer = tokenizer.backend_tokenizer
-    is_cut = max_length is not None
-    # As transformers' call does; before the threads, as it cannot be changed while one reads it.
+    truncation = TruncationStrategy.DO_NOT_TRUNCATE
+    if max_length is not None:
+        truncation = TruncationStrategy.LONGEST_FIRST
+    # The settings that transformers' own call makes. They are made before there are threads,
+    # because they cannot be changed while a thread reads them.
     tokenizer.set_truncation_and_padding(
         padding_strategy=PaddingStrategy.DO_NOT_PAD,
-        truncation_strategy=TruncationStrategy.LONGEST_FIRST
-        if is_cut
-        else TruncationStrategy.DO_NOT_TRUNCATE,
+        truncation_strategy=truncation,
         max_length=max_length,
         stride=0,
         pad_to_multiple_of=None,
@@ -60,21 +64,24 @@ def make_token_ids(
     library_tokenizer.encode_special_tokens = tokenizer.split_special_tokens
 
     def encode(part: Sequence[str]) -> TokenIds:
+        """Return the token ids of some of the texts."""
         encodings = library_tokenizer.encode_batch_fast(
-            list(map(valid_text, part)), add_special_tokens=add_special_tokens
+            list(map(replace_lone_surrogates, part)), add_special_tokens=add_special_tokens
         )
         return TokenIds.from_lists([encoding.ids for encoding in encodings])
 
     if len(parts) < 2:
         return TokenIds.join(list(map(encode, parts)))
+    # While the ids of one part become arrays here, the library tokenises the next part.
     with ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
         return TokenIds.join(list(pool.map(encode, parts)))
 
 
 def uses_library_call(tokenizer: Any) -> bool:  # noqa: ANN401 - transformers is untyped
-    """Return whether a tokenizer's call does nothing but call the tokenizers library.
+    """Return whether a call of a tokenizer does nothing but call the Rust library ``tokenizers``.
 
-    It is false for tokenizers written in Python, and for those whose class changes the call.
+    It is false for tokenizers written in Python, and for those whose class replaces one of the
+    methods of transformers that such a call runs.
     """
     tokenizer_class = type(tokenizer)
     return (
@@ -94,9 +101,16 @@ def _call_tokenizer(
     max_length: int | None,
     add_special_tokens: bool,
 ) -> TokenIds:
-    """Return the token ids of texts by transformers' own call; the arguments are as above."""
+    """Return the token ids of texts by transformers' own call.
+
+    Args:
+        tokenizer: A tokenizer of transformers.
+        texts: The texts. Half a surrogate pair, which is no valid character, is replaced.
+        max_length: The number of tokens after which a text is cut; None to cut none.
+        add_special_tokens: Add the special tokens of a sentence.
+    """
     encoded = tokenizer(
-        list(map(valid_text, texts)),
+        list(map(replace_lone_surrogates, texts)),
         add_special_tokens=add_special_tokens,
         truncation=max_length is not None,
         max_length=max_length,

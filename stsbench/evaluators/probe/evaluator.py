@@ -127,20 +127,20 @@ def run_scheme(
 ) -> SchemeResult:
     """Choose, train and test classifiers by the scheme that the splits' names stand for.
 
-    ``all``: every fold is predicted once, by a classifier whose penalty was chosen by inner folds
-    of the other folds. ``train`` and ``test``: folds of the training split choose the penalty. With
-    ``validation``, that split chooses it; the toolkit's final classifier is the chosen one trained
-    over again, which is the same.
+    - ``all``: nested cross-validation. Each fold is tested once, by a classifier whose penalty was
+      chosen by cross-validation inside the other folds.
+    - ``train`` and ``test``: cross-validation on the training split chooses the penalty.
+    - ``train``, ``validation`` and ``test``: the accuracy on the validation split chooses it.
 
     Args:
-        splits: The items of each split, in the toolkit's order.
+        splits: The items of each split, in the order of SentEval's toolkit.
         protocol: Gives the number of folds, their seed and the rounding.
-        solver: Trains the classifiers.
-        seed: The seed of the evaluation; 0 is the published run.
+        solver: Trains classifiers, one for each penalty of its grid and each fold.
+        seed: The seed of the evaluation; 0 is the run of SentEval's toolkit.
 
     Returns:
         The accuracy on the test items, the mean development accuracy of the chosen penalties, and
-        the predicted classes.
+        the predicted class of each test item.
 
     Raises:
         DataError: No scheme has these splits.
@@ -156,7 +156,8 @@ def run_scheme(
         for start in range(0, len(folds_of_all_rounds), folds_per_round)
     ]
     if "validation" in splits:
-        # There is one round with one fold.
+        # There is one round with one fold. The toolkit trains the chosen classifier once more,
+        # which gives the same classifier.
         (classifiers_of_grid,) = search.classifiers
         (choice,) = choices
         classifiers = [classifiers_of_grid[choice.position]]
@@ -164,13 +165,15 @@ def run_scheme(
         classifiers = solver.refit(
             [round_.train for round_ in rounds], [choice.position for choice in choices]
         )
-    # Each item of ``all`` is tested once, in one of the rounds.
+    # Each item of the split ``all`` is tested once, in one of the rounds.
     test_items = splits.get("test") or splits["all"]
     predictions = np.empty(len(test_items), dtype=np.int64)
+    # The accuracies of the rounds, times 100.
     points = []
     for round_, classifier in zip(rounds, classifiers, strict=True):
         predictions[round_.test.indices] = solver.predict(classifier, round_.test)
-        points.append(_points(_accuracy(predictions, round_.test), protocol.rounding))
+        round_accuracy = _accuracy(predictions, round_.test)
+        points.append(_points(round_accuracy, protocol.rounding))
     # The toolkit averages the rounded accuracies of the rounds; otherwise the score is exact.
     if protocol.rounding is None:
         accuracy = _accuracy(predictions, test_items)
@@ -185,14 +188,21 @@ def _plan_rounds(
 ) -> list[_Round]:
     """Return the rounds of training and test that a task's splits are made for.
 
+    A round has items to train on, items to test, and folds that choose the penalty: pairs of
+    training and development items.
+
+    - A split ``all``: k rounds, each of which tests one fold; all its folds are from a fixed seed,
+      as in SentEval's toolkit.
+    - Splits train and test: one round, whose folds divide the training split by the seed.
+    - Splits train, validation and test: one round with one fold, the two splits themselves.
+
     Args:
-        splits: The items of each split by name; the names tell the scheme.
+        splits: The items of each split by name.
         protocol: Gives the number of folds and their seed.
-        seed: The seed of the evaluation. Only the folds of a training split depend on it: the
-            toolkit draws those of nested cross-validation from a fixed seed.
+        seed: The seed of the evaluation, added to the protocol's.
 
     Raises:
-        DataError: No scheme has these splits.
+        DataError: The splits are none of these.
     """
     k = protocol.kfold
     names = sorted(splits)
@@ -231,34 +241,40 @@ class _Choice(NamedTuple):
 
 
 def _choose(accuracy: Any, rounding: int | None) -> _Choice:  # noqa: ANN401 - (folds, grid)
-    """Choose the penalty with the best mean accuracy after rounding, the first of equals.
+    """Choose the penalty with the best mean accuracy, the first of equals.
+
+    Means are rounded first, with the number types of SentEval's toolkit at each step: the last
+    digit decides which penalties are equal.
 
     Args:
-        accuracy: Accuracies on development items, (folds, grid).
-        rounding: The number of decimals of accuracies in points; None if nothing is rounded.
+        accuracy: Accuracies on development items in [0, 1], (folds, penalties).
+        rounding: The number of decimals of accuracies in points (times 100); None if nothing is
+            rounded.
+
+    Returns:
+        The position of the penalty and its mean accuracy in points.
     """
     means: list[Any] = []
-    for column in accuracy.T:
-        if len(column) > 1:
-            # A contiguous copy: numpy sums a column of a matrix in another order than a list.
-            means.append(np.mean(column.copy()))
+    for accuracies_of_penalty in accuracy.T:
+        if len(accuracies_of_penalty) > 1:
+            # The toolkit averages a list. numpy sums a column of a matrix in another order than a
+            # list, but a contiguous copy of the column in the same order.
+            means.append(np.mean(accuracies_of_penalty.copy()))
         else:
-            # Python's float, as in the toolkit: ``round`` treats it otherwise than numpy's.
-            means.append(float(column[0]))
+            # The toolkit has Python's float here, which ``round`` treats otherwise than numpy's.
+            means.append(float(accuracies_of_penalty[0]))
     points = [_points(mean, rounding) for mean in means]
     best = int(np.argmax(points))
     return _Choice(best, float(points[best]))
 
 
 def _points(accuracy: float, rounding: int | None) -> float:
-    """Return an accuracy in points, times 100 and rounded.
-
-    ``round`` treats numpy's means and Python's quotients differently, so the type matters; the
-    toolkit has the same types at the same steps.
+    """Return an accuracy in points: times 100, and rounded.
 
     Args:
-        accuracy: An accuracy in [0, 1].
-        rounding: The number of decimals; None if nothing is rounded.
+        accuracy: An accuracy in [0, 1]. It may be numpy's or Python's float: ``round`` treats them
+            differently, and callers use the same type as SentEval's toolkit.
+        rounding: The number of decimals in points; None if nothing is rounded.
     """
     return 100 * accuracy if rounding is None else round(100 * accuracy, rounding)
 
@@ -272,8 +288,9 @@ def _mean_points(points: Sequence[float], rounding: int | None) -> float:
     """
     if rounding is None:
         return float(np.mean(points)) / 100
-    # Two digits more: points are hundredths.
-    return round(float(round(np.mean(points), rounding)) / 100, rounding + 2)
+    mean = float(round(np.mean(points), rounding))
+    # A share in [0, 1] needs two decimals more than points.
+    return round(mean / 100, rounding + 2)
 
 
 class ProbeEvaluator:
@@ -304,24 +321,25 @@ class ProbeEvaluator:
         threads: PositiveInt | None = None,
         memory: NonNegativeInt = 4 << 30,
     ) -> None:
-        """Set up a probe; ``self.protocol`` then holds the fields that a Result records.
+        """Store the settings of a probe, a classifier that is trained on sentence embeddings.
 
-        A task may fix fields of the protocol; such a value is ignored if the protocol lacks the
-        field.
+        Four arguments replace fields of the protocol for one task: ``nhid``, ``epoch_size``,
+        ``max_epochs`` and ``weight_decays``. None leaves the field; a field that the protocol does
+        not have is ignored.
 
         Args:
-            protocol: The protocol.
-            f1: Report the F1 of class 1 beside accuracy (MRPC).
+            protocol: The settings of training and scoring.
+            f1: Report the F1 of class 1 beside accuracy (task MRPC).
             features: ``u`` for single sentences; for pairs ``abs_mul`` (MRPC, SICK-E) or
-                ``concat_mul_abs`` (SNLI), which also sorts the items as the toolkit sorts SNLI's.
-            nhid: Fixes the field of this name (WordContent: 0).
-            epoch_size: Fixes the field of this name (SNLI: 1).
-            max_epochs: Fixes the field of this name (SNLI: 15).
-            weight_decays: Fixes the field of this name (SNLI: 1e-9 alone).
-            device: ``cpu`` or a torch device; classifiers with hidden units use torch anywhere.
-            threads: By default all that this process may use.
-            memory: The maximum number of bytes of embeddings in memory; a larger task is read
-                chunk by chunk.
+                ``concat_mul_abs`` (SNLI), see ``combine_sides`` in ``items.py``.
+            nhid: The number of hidden units (WordContent: 0).
+            epoch_size: The number of epochs between two checks (SNLI: 1).
+            max_epochs: The number of epochs after which the next check is the last (SNLI: 15).
+            weight_decays: The penalties to choose from (SNLI: 1e-9 alone).
+            device: ``cpu`` or another device of torch.
+            threads: The number of threads; by default that of the cores this process may use.
+            memory: The maximum number of bytes of embeddings in memory, 4 GiB by default; a larger
+                task is read chunk by chunk.
         """
         task_values = {
             "nhid": nhid,
@@ -339,6 +357,7 @@ class ProbeEvaluator:
         self.features = features
         self.device = device
         self.memory = memory
+        # Only Linux has os.sched_getaffinity, the cores that this process may use.
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         self.threads = threads or cores or 1
 
@@ -346,9 +365,9 @@ class ProbeEvaluator:
         """Train, choose and test classifiers on the embeddings.
 
         Args:
-            splits: The task's splits; their names give the scheme.
+            splits: The task's splits: ``all``; or ``train``, ``test`` and perhaps ``validation``.
             embed: Embeds sentences.
-            seed: 0 is the published run, see :class:`ProbeProtocol`.
+            seed: The seed of the evaluation; 0 is the run of SentEval's toolkit.
 
         Returns:
             The accuracy as the score, with the accuracies on development items and of the most
@@ -380,7 +399,7 @@ class ProbeEvaluator:
         accuracies = {
             "accuracy": accuracy,
             "dev_accuracy": development_accuracy,
-            # That of always predicting the most frequent class.
+            # The accuracy of always predicting the most frequent class.
             "majority": float((test.labels == most_frequent_class).mean()),
         }
         named_classes = list(map(str, test.classes or train.classes))
@@ -407,10 +426,10 @@ class ProbeEvaluator:
     def _make_items(
         self, splits: Mapping[str, LabelledSplit | LabelledPairSplit], embed: Embed
     ) -> dict[str, ProbeItems]:
-        """Embed the splits one after the other, and return the items of each.
+        """Embed the splits one after the other, and return the items of each by its name.
 
-        The limit ``self.memory`` is for all splits together: each takes what it needs from the
-        bytes that earlier ones left free, and a split that does not fit is read chunk by chunk.
+        The limit ``self.memory``, in bytes, is for the embeddings of all splits together. A split
+        that does not fit into what earlier splits left free is read from its file chunk by chunk.
 
         Args:
             splits: The splits by name.
@@ -425,14 +444,17 @@ class ProbeEvaluator:
         return items_by_split
 
     def recompute(self, items: ItemColumns) -> Scores:
-        """Compute the share of correct predictions and, with a column ``label``, class scores.
-
-        The accuracy of a Result is this share as its protocol rounds it, for nested folds their
-        mean. Classes are numbers here.
+        """Compute the share of correct predictions and the scores of each class.
 
         Args:
-            items: The columns ``prediction`` and ``correct``, perhaps ``label``, and which items
-                share sentences, each of length n.
+            items: Columns of length n: ``prediction`` and ``label``, numbers of classes;
+                ``correct``; and those that tell which items share sentences. Without ``label``
+                there are no scores of classes.
+
+        Returns:
+            The score is the share. A Result's own score may differ from it a little, because it
+            may be rounded, or averaged over folds. ``per_subset`` has precision, recall, F1 and
+            support of each class, by its number as text.
         """
         prediction = np.asarray(items["prediction"])
         correct = np.asarray(items["correct"], dtype=bool)
@@ -442,7 +464,7 @@ class ProbeEvaluator:
         per_subset: dict[str, dict[str, float]] = {}
         if "label" in items:
             label = np.asarray(items["label"])
-            # A class may occur in predictions alone.
+            # Not only the classes of labels: a class may occur in predictions alone.
             for class_index in range(1 + int(max(label.max(), prediction.max()))):
                 is_predicted = prediction == class_index
                 is_true = label == class_index
@@ -451,10 +473,11 @@ class ProbeEvaluator:
                     int(is_predicted.sum()),
                     int(is_true.sum()),
                 )
-            # The F1 of class 1, as the toolkit reports it for MRPC.
+            # The F1 of class 1, which SentEval's toolkit reports for MRPC.
             if self.f1:
                 scores["f1"] = self._round(per_subset["1"]["f1"])
         dependence = read_dependence(items, n)
+        # One group of items that share sentences may outweigh all others; a note then says so.
         is_dominated = dependence.has_dominant_component(np.full(n, 1 / n))
         return Scores(
             score=share,
@@ -475,25 +498,25 @@ class ProbeEvaluator:
         return round(round(100 * value, decimals) / 100, decimals + 2)
 
     def score_range(self, items: ItemColumns, split: str) -> tuple[float, float]:
-        """Return the least and the greatest score that these predictions allow.
+        """Return the lowest and the highest score in [0, 1] that the predictions allow.
 
-        Let H of n items be correct. Without ``rounding`` the score is H / n. With it the score is
-        the mean of the accuracies of one test split or, if all items are tested in k folds, of the
-        folds. Each accuracy in points is rounded to d decimals, which moves it by at most
-        u = 10^-d / 2; their mean moves by at most u with them, and by u when it is rounded itself:
-        by 10^-d points in all, which are 10^-(d + 2), so 1e-4 with two decimals.
+        Scores that protocols round are not determined by the items (column ``correct``) alone. With
+        H of n items correct:
 
-        The folds differ in size. Stratified folds deal the items, sorted by class, out in turn, so
-        with q = floor(n / k) and r = n - q k, r folds have q + 1 items and k - r have q. If A
-        correct items are in the larger folds, the mean of the folds is
+        - Without rounding the score is H / n.
+        - Rounding: the accuracy of each test split or fold, in points (times 100), is rounded to d
+          decimals, and so is their mean. Each moves the score by 10^-d / 2 points at most, both by
+          10^-d points, which are 10^-(d + 2).
+        - A split ``all`` is tested in k folds. The score is the mean of their accuracies, but
+          the items do not tell their folds. With q = floor(n / k) (``size``) and r = n - q k
+          (``n_larger``), r folds have q + 1 items and the others q. If A correct items are in the
+          larger folds (``in_larger``), the mean is M(A) = (A / (q + 1) + (H - A) / q) / k, which
+          falls with A. A is at most H and r (q + 1), and at least 0 and H - (k - r) q. So M of
+          the largest and of the smallest A are the bounds, and both are possible.
 
-            M(A) = (A / (q + 1) + (H - A) / q) / k,
-
-        which falls with A. A is at most H and the r (q + 1) items of the larger folds, and H - A at
-        most the (k - r) q items of the other folds. So M lies between M(min(H, r (q + 1))) and
-        M(max(0, H - (k - r) q)). Both are reached, as nothing else restricts which items are
-        correct: without the folds no range is narrower. It holds H / n, and has no width if k
-        divides n.
+        Args:
+            items: The per-item columns, with ``correct``: 1 for a right prediction, else 0.
+            split: The name of the split that the items are of: ``all`` or ``test``.
         """
         is_correct = np.asarray(items["correct"], dtype=bool)
         n = len(is_correct)
@@ -535,7 +558,7 @@ def _describe_embeddings(zero_vectors: int, is_constant: bool) -> list[str]:
 
 
 def _class_scores(n_hits: int, n_predicted: int, support: int) -> dict[str, float]:
-    """Return precision, recall, F1 and support of one class; a quotient by no items is 0.
+    """Return precision, recall, F1 and support of one class by name; a quotient by 0 items is 0.
 
     Args:
         n_hits: The number of items of the class that are predicted as the class.
@@ -553,7 +576,11 @@ def _class_scores(n_hits: int, n_predicted: int, support: int) -> dict[str, floa
 def _count_classes(splits: Iterable[LabelledSplit | LabelledPairSplit]) -> int:
     """Return the number of classes of a task, in all its splits.
 
-    A class may have a name but no items, or items but no name.
+    Labels are numbers of classes from 0; ``classes`` are their names. A class may have a name but
+    no items, or items but no name.
+
+    Args:
+        splits: All splits of the task.
 
     Raises:
         DataError: There are fewer than two.
@@ -565,10 +592,10 @@ def _count_classes(splits: Iterable[LabelledSplit | LabelledPairSplit]) -> int:
 
 
 def _check_labelled(split: Split) -> LabelledSplit | LabelledPairSplit:
-    """Return the split if its items have classes.
+    """Return the split unchanged if its items have classes, and if it has items at all.
 
     Raises:
-        DataError: They have none, or there are no items.
+        DataError: Its items have no classes, or there are no items.
     """
     if not isinstance(split, LabelledSplit | LabelledPairSplit):
         raise DataError("the evaluator 'probe' scores sentences or pairs that have a class")

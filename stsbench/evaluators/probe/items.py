@@ -113,14 +113,15 @@ class ProbeItems:
         return ProbeItems(self.pool, self.indices[positions], self.labels[positions])
 
     def folds(self, k: int, seed: int) -> list[tuple[ProbeItems, ProbeItems]]:
-        """Divide the items into k stratified folds.
+        """Divide the items into k stratified folds: each has about the same share of each class.
 
         Args:
             k: The number of folds.
             seed: The seed by which the items of each class are shuffled first.
 
         Returns:
-            For each fold its training items and its held-out items.
+            For each fold two sets: the items of all other folds, to train on, and its own items,
+            which are held out.
 
         Raises:
             DataError: No class has k items.
@@ -131,7 +132,7 @@ class ProbeItems:
             raise DataError(f"{len(self)} labelled items are too few for {k} folds")
         splitter = StratifiedKFold(k, shuffle=True, random_state=seed)
         with warnings.catch_warnings():
-            # A class rarer than k is missing from some folds, as in the toolkit.
+            # A class of fewer than k items is missing from some folds, as in SentEval's toolkit.
             warnings.filterwarnings(
                 "ignore", message="The least populated class", category=UserWarning
             )
@@ -143,12 +144,17 @@ class ProbeItems:
     def blocks(self, *, multiple_of: int = 1) -> Iterator[ItemBlock]:
         """Yield the items in order, in blocks with their embeddings in memory.
 
-        If their pool is in memory, all items are one block, with the embeddings of the split, and
-        their rows are their indices in it. Otherwise a block has embeddings of its items only,
-        ``MAX_CHUNK_BYTES`` at most.
+        If the embeddings of the whole split are in memory (``self.pool.is_resident``), there is one
+        block: all items, with the embeddings of the whole split. An item's row in these is its
+        index in the split. Otherwise the embeddings are in a file. A block then has the embeddings
+        of its own items only, ``MAX_CHUNK_BYTES`` at most.
 
         Args:
             multiple_of: Each block but the last has a multiple of this number of items.
+
+        Yields:
+            The embeddings ``u`` of first sentences and ``v`` of second ones (single sentences: the
+            same again), the row in these of each item, and the label of each item.
         """
         sides = self.pool.sides
         if self.pool.is_resident:
@@ -164,16 +170,18 @@ class ProbeItems:
         items_in_memory = MAX_CHUNK_BYTES // bytes_per_item
         size = max(1, items_in_memory // multiple_of) * multiple_of
         for start in range(0, len(self), size):
-            chunk = self.indices[start : start + size]
+            block_indices = self.indices[start : start + size]
             # Reading in the order of the file, not of the items, touches fewer pages.
-            file_order = np.argsort(chunk)
+            file_order = np.argsort(block_indices)
+            indices_in_file_order = block_indices[file_order]
             embeddings = [
-                np.require(side.take(chunk[file_order]), np.float32, ["C", "W"]) for side in sides
+                np.require(side.take(indices_in_file_order), np.float32, ["C", "W"])
+                for side in sides
             ]
             yield ItemBlock(
                 u=embeddings[0],
                 v=embeddings[-1],
-                # The inverse permutation: where each item was put.
+                # The inverse of the permutation: the row at which each item was put.
                 embedding_rows=np.argsort(file_order),
                 labels=self.labels[start : start + size],
             )
@@ -181,14 +189,18 @@ class ProbeItems:
     def features(
         self, device: torch.device | str = "cpu", max_items: int | None = None
     ) -> Iterator[Tensor]:
-        """Yield the features of the items in order, chunk by chunk, (r, w) float64 each.
+        """Yield the features of the items in order, chunk by chunk.
 
-        A chunk has at most ``size`` items and at most ``MAX_CHUNK_VALUES`` features, 32 MiB, but
-        always one item at least.
+        A chunk has at most ``max_items`` items and at most ``MAX_CHUNK_VALUES`` features in all,
+        but always one item at least.
 
         Args:
-            device: A device of torch, on which they are made.
+            device: The device of torch on which they are computed.
             max_items: The maximum number of items of a chunk, if a caller needs smaller ones.
+
+        Yields:
+            The features of the r items of a chunk, (r, w) float64: of single sentences the
+            embedding, of pairs what :func:`combine_sides` makes of both embeddings.
         """
         import torch
 
@@ -208,13 +220,16 @@ class ProbeItems:
 
 
 def combine_sides(u: Tensor, v: Tensor, kind: Features) -> Tensor:
-    """Return the features (…, w) of items from their sentences' embeddings, (…, d) each.
+    """Return the features of items, computed from the embeddings of their sentences.
 
     Args:
-        u: Embeddings of first (or only) sentences.
-        v: Embeddings of second sentences; not read for kind ``u``.
+        u: The embeddings of first (or only) sentences, (..., d).
+        v: The embeddings of second sentences, (..., d); not read for kind ``u``.
         kind: ``u``; ``abs_mul``, which is ``[|u - v|, u * v]``; or ``concat_mul_abs``, which is
             ``[u, v, u * v, |u - v|]``.
+
+    Returns:
+        The features, (..., w), where w is d, 2 * d or 4 * d.
     """
     import torch
 
@@ -231,27 +246,32 @@ AnySplit = LabelledSplit | LabelledPairSplit | PairSplit
 
 
 def make_items(split: AnySplit, embed: Embed, features: Features, memory: int) -> ProbeItems:
-    """Embed a split and return its items in the toolkit's order.
+    """Embed a split, and return its items in the order in which SentEval's toolkit sorts them.
 
     Args:
-        split: The split; its labels or gold scores are the items' labels.
+        split: The split, of single sentences or of pairs; its labels or gold scores are the items'
+            labels.
         embed: Embeds sentences.
-        features: The kind of features; ``concat_mul_abs`` sorts the items as the toolkit sorts
-            SNLI's.
+        features: The kind of features that items have, see :func:`combine_sides`. The items of
+            ``concat_mul_abs``, the features for the task SNLI, are sorted as SNLI's script does.
         memory: The maximum number of bytes of embeddings in memory; more are read chunk by chunk.
+
+    Returns:
+        The items with their labels, and the pool of embeddings that their features are made from.
 
     Raises:
         DataError: The split has pairs and the features are those of sentences, or the reverse.
     """
     has_pairs = len(split.sides) == 2
-    # Features ``u`` are those of single sentences, all others those of pairs.
-    if has_pairs == (features == "u"):
+    needs_pairs = features != "u"
+    if has_pairs != needs_pairs:
         kind = "pairs" if has_pairs else "single sentences"
         choices = "'abs_mul' or 'concat_mul_abs'" if has_pairs else "'u'"
         raise DataError(f"the task's {kind} need features {choices}, not '{features}'")
     sides: list[EmbeddingRows] = [embed(side) for side in split.sides]
-    if sum(4 * side.shape[0] * side.shape[1] for side in sides) <= memory:
-        # The compiled loops need float32 rows one after the other.
+    bytes_per_float32 = 4
+    if sum(bytes_per_float32 * side.shape[0] * side.shape[1] for side in sides) <= memory:
+        # The compiled training loops need contiguous, writable, aligned float32 arrays.
         sides = [np.require(np.asarray(side), np.float32, ["C", "W", "A"]) for side in sides]
     checks = [inspect_embeddings(side) for side in sides]
     pool = FeaturePool(
@@ -266,33 +286,38 @@ def make_items(split: AnySplit, embed: Embed, features: Features, memory: int) -
 
 
 def toolkit_order(split: AnySplit, *, second_first: bool = False) -> IndexArray:
-    """Return the indices that sort a split as the toolkit, SentEval, does, (n,).
+    """Return the indices that sort the items of a split as SentEval's toolkit does, (n,).
 
-    The order is by token count, then label (``binary.py``, ``sst.py``, ``trec.py``,
-    ``probing.py``); for pairs by the count of the first, then of the second sentence, then label
-    (``mrpc.py``, ``sick.py``). Ties keep the order of the file.
+    Its scripts sort by these keys, and leave ties in the order of the file:
+
+    - Single sentences: number of tokens, label (``binary.py``, ``sst.py``, ``trec.py``,
+      ``probing.py``).
+    - Pairs: number of tokens of the first sentence, of the second sentence, label (``mrpc.py``,
+      ``sick.py``).
+    - Pairs of SNLI (``snli.py``): number of tokens of the second sentence, of the first sentence,
+      *name* of the label, because labels are strings there.
 
     Args:
-        split: The split.
-        second_first: Sort as ``snli.py``: by the count of the second sentence, then of the first,
-            then by the *names* of labels, because they are strings there. A split with gold scores
-            is never sorted so.
+        split: The split. Its gold scores take the place of labels if it has such.
+        second_first: Sort as ``snli.py``, unless the split has gold scores.
     """
-    # The toolkit's loaders split lines at white space.
+    # Like the toolkit's loaders, count the words between white space.
     token_counts = [
         np.array([len(sentence.split()) for sentence in side], dtype=np.int64)
         for side in split.sides
     ]
-    # ``lexsort`` sorts by its last key first: the count of the first sentence, then of the second.
+    # The last key of ``lexsort`` counts most: here the first sentence, before the second.
     by_first_sentence = list(reversed(token_counts))
     if isinstance(split, PairSplit):
         return np.lexsort([split.gold, *by_first_sentence])
     if not second_first:
         return np.lexsort([split.labels, *by_first_sentence])
     labels = split.labels
+    # Labels are numbers of classes. If the classes have names, labels are replaced by the ranks of
+    # these names in alphabetical order.
     if len(split.classes):
         classes_by_name = np.argsort(np.asarray(split.classes), kind="stable")
-        # The inverse permutation: the rank of each class among the sorted names.
+        # The inverse of a permutation.
         rank_of_class = np.argsort(classes_by_name)
         labels = rank_of_class[labels]
     by_second_sentence = token_counts
@@ -309,7 +334,9 @@ class EpochOrders:
     """
 
     def __init__(self, seed: int, n: int, *, holdout: float = 0.0) -> None:
-        """Start the stream for n items.
+        """Start the random stream from which the order of each epoch is drawn.
+
+        If a share of the items is held out, to validate on, these items are drawn first.
 
         Args:
             seed: The seed of the stream.
@@ -327,6 +354,7 @@ class EpochOrders:
         self.validation_items = np.empty(0, dtype=np.int64)
         self.training_items = np.arange(n)
         if holdout:
+            # A random permutation, cut behind the held-out items.
             self.validation_items, self.training_items = np.split(
                 self._rng.permutation(n), [int(holdout * n)]
             )
@@ -352,10 +380,11 @@ class FirstWeights(NamedTuple):
 
 
 def first_weights(seed: int, *layers: tuple[int, int]) -> FirstWeights:
-    """Draw the weights and biases that torch's linear layers start from, after seeding.
+    """Draw the weights and biases that torch's linear layers start from, by a seed.
 
-    They are those of ``torch.nn.Linear`` (Kaiming's uniform with a = sqrt(5), biases uniform within
-    1 / sqrt(in)), without use of torch's global generator.
+    They are those of ``torch.nn.Linear`` after ``torch.manual_seed(seed)`` (weights by Kaiming's
+    uniform distribution with a = sqrt(5), biases uniform within 1 / sqrt(in)). Torch's global
+    generator is not used.
 
     Args:
         seed: The seed of torch's generator.
@@ -378,7 +407,7 @@ def first_weights(seed: int, *layers: tuple[int, int]) -> FirstWeights:
 
 
 def starting_weights(seed: int, width: int, classes: int) -> FloatArray:
-    """Draw the first weights of a linear classifier, as the compiled loops need them.
+    """Draw the first weights of a linear classifier, in the layout of the compiled training loops.
 
     Args:
         seed: The seed of torch's generator.

@@ -45,49 +45,52 @@ ITEMS_AT_ONCE = 16
 _ROWS_PER_CALL, _TILE_SIDE, _DIRECTIONS_PER_CALL = 8, 4, 2
 ONE_F32, ZERO_F32 = np.float32(1), np.float32(0)
 # Sums may be computed in another order, as in every BLAS; NaN and infinity keep their meaning.
-_OPTIONS: dict[str, Any] = {
+_NUMBA_OPTIONS: dict[str, Any] = {
     "nogil": True,
     "fastmath": {"reassoc", "contract", "nsz"},
     "error_model": "numpy",
 }
 
 
-helper: Callable[[F], F] = njit(**_OPTIONS)
+compiled_helper: Callable[[F], F] = njit(**_NUMBA_OPTIONS)
 """Marks a function that the entry points compile into themselves."""
 
 
-def entry_point(signature: object) -> Callable[[F], F]:
-    """Return a decorator that compiles a function for a signature, or loads it from numba's cache.
+def compiled_entry_point(signature: object) -> Callable[[F], F]:
+    """Return a decorator that compiles a function with numba, or loads it from numba's cache.
 
-    The cache is beside the source, or else in the user's cache folder (or ``NUMBA_CACHE_DIR``);
-    there is one per processor, and it is renewed when this file changes.
+    With a signature, numba compiles when the function is defined, not at its first call. The
+    options (``_NUMBA_OPTIONS``) let the sums be reordered and the loops run without Python's global
+    lock. Numba writes its cache beside the source, or else to the user's cache folder; there is one
+    per processor, and it is renewed when this file changes.
 
     Args:
-        signature: The types of the result and the parameters in numba's notation: with them it
-            compiles at once, not at the first call.
+        signature: The types of the result and the parameters in numba's notation.
     """
 
     def compile_(function: F) -> F:
         try:
-            compiled: F = njit(signature, cache=True, **_OPTIONS)(function)
+            compiled: F = njit(signature, cache=True, **_NUMBA_OPTIONS)(function)
         except RuntimeError:  # neither this folder nor the user's cache folder can be written
-            compiled = njit(signature, **_OPTIONS)(function)
+            compiled = njit(signature, **_NUMBA_OPTIONS)(function)
         return compiled
 
     return compile_
 
 
-@helper
+@compiled_helper
 def exp(x: np.float32) -> np.float32:
-    """Compute e to the x to one unit in the last place, by Cephes' ``expf``.
+    """Compute e to the x to one unit in the last place, by ``expf`` of the library Cephes.
 
-    Unlike a call of a library, it runs in SIMD lanes. With x = n log 2 + r the result is 2^n e^r:
-    the logarithm is subtracted in two parts for precision, e^r is a polynomial, and 2^n is made
-    from the bits of a float's exponent. Beyond -87 and 88, where float32 ends, x is clamped.
+    Unlike a call of a library, it can be compiled to SIMD instructions. With x = n log 2 + r, where
+    n is a whole number, the result is 2^n e^r. Beyond -87 and 88, where float32 ends, x is clamped.
     """
     x = min(max(x, np.float32(-87)), np.float32(88))
+    # n = x / log 2, rounded.
     n = np.rint(x * np.float32(1.44269504088896341))
+    # r = x - n log 2; log 2 is subtracted in two parts, for precision.
     r = (x - n * np.float32(0.693359375)) + n * np.float32(2.12194440e-4)
+    # y = e^r, by a polynomial with Cephes' coefficients.
     y = np.float32(1.9875691500e-4)
     y = y * r + np.float32(1.3981999507e-3)
     y = y * r + np.float32(8.3334519073e-3)
@@ -95,63 +98,69 @@ def exp(x: np.float32) -> np.float32:
     y = y * r + np.float32(1.6666665459e-1)
     y = y * r + np.float32(5.0000001201e-1)
     y = y * r * r + r + ONE_F32
-    result: np.float32 = y * np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(
-        np.float32
-    )
+    # A float32 holds its exponent plus 127 from bit 23 on: these are the bits of 2^n.
+    power_bits = np.int32((np.int32(n) + np.int32(127)) << np.int32(23))
+    result: np.float32 = y * power_bits.view(np.float32)
     return result
 
 
-@helper
+@compiled_helper
 def fill_logits(
     x: FloatArray, rows: IndexArray, n_columns: int, directions: FloatArray, z: FloatArray
 ) -> None:
-    """Fill z (pk, g) with the dot products of g rows of x and the pk directions (pk, w).
+    """Compute the logits of g items: the dot products of their features with weights.
 
-    A direction is a row of a classifier's weights: p classifiers have k directions each. They are
-    taken in tiles of four directions and four rows; the directions that are left over are taken one
-    by one with eight rows. So each number that is loaded serves several products.
+    A direction is a row of a classifier's weights: p classifiers have k directions each. For speed
+    they are taken in tiles of four directions and four items (``_TILE_SIDE``). Directions that are
+    left over are taken one by one with eight items (``_ROWS_PER_CALL``). So each number that is
+    loaded serves several products.
 
     Args:
         x: Features or embeddings of items, (n, at least ``n_columns``).
-        rows: The rows of x, (g,); g is a multiple of 8.
+        rows: The rows of x to use, one per item, (g,); g is a multiple of 8.
         n_columns: The number of columns of x to use. If it is less than w, x has no column of ones:
             the weight in column ``n_columns`` is the bias, and is added at the end.
         directions: The weights, (pk, w).
         z: The logits, (pk, g), overwritten.
     """
-    n_tiled = len(directions) // _TILE_SIDE * _TILE_SIDE  # the directions that make full tiles
+    # The number of directions that make full tiles.
+    n_tiled = len(directions) // _TILE_SIDE * _TILE_SIDE
     for start in range(0, len(rows), _ROWS_PER_CALL):
         stop = start + _ROWS_PER_CALL
-        for k in range(n_tiled, len(directions)):
-            _dot_eight(x, rows[start:stop], n_columns, directions[k], z[k, start:stop])
+        for direction in range(n_tiled, len(directions)):
+            _dot_eight(
+                x, rows[start:stop], n_columns, directions[direction], z[direction, start:stop]
+            )
         for tile_start in range(start, stop, _TILE_SIDE):
             tile_stop = tile_start + _TILE_SIDE
-            for k in range(0, n_tiled, _TILE_SIDE):
+            for first in range(0, n_tiled, _TILE_SIDE):
                 _dot_tile(
-                    x, rows[tile_start:tile_stop], n_columns, directions[k : k + _TILE_SIDE],
-                    z[k : k + _TILE_SIDE, tile_start:tile_stop],
+                    x, rows[tile_start:tile_stop], n_columns,
+                    directions[first : first + _TILE_SIDE],
+                    z[first : first + _TILE_SIDE, tile_start:tile_stop],
                 )  # fmt: skip
+    # Add the biases.
     if n_columns < directions.shape[1]:
         for direction in range(len(z)):
             for item in range(z.shape[1]):
                 z[direction, item] += directions[direction, n_columns]
 
 
-@helper
+@compiled_helper
 def _dot_eight(
     x: FloatArray, rows: IndexArray, n_columns: int, w: FloatArray, z: FloatArray
 ) -> None:
-    """Fill z (8,) with eight rows of x times one direction (w,): each weight is loaded once.
+    """Compute the dot products of eight rows of x with one direction, a row of weights.
 
-    The eight sums are variables of their own, not a loop, so that the compiler keeps them in
-    registers.
+    The eight rows and sums (``x0`` to ``x7``, ``s0`` to ``s7``) are variables of their own, not
+    arrays, so that the compiler keeps the sums in registers and loads each weight once.
 
     Args:
         x: Features or embeddings, (n, at least ``n_columns``).
-        rows: The eight rows of x.
+        rows: The numbers of eight rows of x.
         n_columns: The number of columns to use.
-        w: The weights of the direction.
-        z: The eight products, overwritten.
+        w: The weights of the direction, (w,).
+        z: The eight products, (8,), overwritten.
     """
     x0, x1, x2, x3, x4, x5, x6, x7 = (
         x[rows[0]],
@@ -176,21 +185,22 @@ def _dot_eight(
     z[0], z[1], z[2], z[3], z[4], z[5], z[6], z[7] = s0, s1, s2, s3, s4, s5, s6, s7
 
 
-@helper
+@compiled_helper
 def _dot_tile(
     x: FloatArray, rows: IndexArray, n_columns: int, w: FloatArray, z: FloatArray
 ) -> None:
-    """Fill z (4, 4) with four rows of x times four directions (4, w).
+    """Compute the dot products of four rows of x with four directions, rows of weights.
 
-    Each number is loaded once for four products. The letter of a sum is the direction, its digit
-    the row; the sums are variables of their own so that the compiler keeps them in registers.
+    The sixteen sums are variables of their own, not an array, so that the compiler keeps them in
+    registers and loads each number once for four products. The letter of a sum is its direction (a
+    to d), the digit its row of x.
 
     Args:
         x: Features or embeddings, (n, at least ``n_columns``).
-        rows: The four rows of x.
+        rows: The numbers of four rows of x.
         n_columns: The number of columns to use.
-        w: The weights of the four directions.
-        z: The products of directions and rows, overwritten.
+        w: The weights of the four directions, (4, w).
+        z: The products, (directions, rows) = (4, 4), overwritten.
     """
     x0, x1, x2, x3 = x[rows[0]], x[rows[1]], x[rows[2]], x[rows[3]]
     w0, w1, w2, w3 = w[0], w[1], w[2], w[3]
@@ -218,49 +228,56 @@ def _dot_tile(
     z[3, 0], z[3, 1], z[3, 2], z[3, 3] = d0, d1, d2, d3
 
 
-@helper
+@compiled_helper
 def add_gradient(
     x: FloatArray, rows: IndexArray, n_columns: int, z: FloatArray, gradient: FloatArray
 ) -> None:
-    """Add z (pk, g) times x[rows] (g, w) to the gradient (pk, w) of the loss by the directions.
+    """Add what g items contribute to the gradient of the loss by the weights.
 
-    A direction is a row of a classifier's weights: p classifiers have k directions each. Two
-    directions are taken at a time, with eight rows.
+    This is the matrix product of z (pk, g) and x[rows] (g, w). A direction is a row of a
+    classifier's weights: p classifiers have k directions each. For speed, two directions are taken
+    at a time (``_DIRECTIONS_PER_CALL``), with eight items (``_ROWS_PER_CALL``).
 
     Args:
         x: Features or embeddings of items, (n, at least ``n_columns``).
-        rows: The rows of x, (g,); g is a multiple of 8.
+        rows: The rows of x to use, one per item, (g,); g is a multiple of 8.
         n_columns: The number of columns of x to use. If it is less than w, x has no column of ones:
             the residuals themselves are added to column ``n_columns``, the gradient of the biases.
         z: The residuals, the derivatives of the loss by the logits, (pk, g).
         gradient: The gradients of the directions, (pk, w), added to in place.
     """
+    # The number of directions that make pairs: all, or all but the last.
     n_paired = len(gradient) // _DIRECTIONS_PER_CALL * _DIRECTIONS_PER_CALL
     for start in range(0, len(rows), _ROWS_PER_CALL):
         stop = start + _ROWS_PER_CALL
-        # The last direction is left over if their number is odd.
-        for k in range(n_paired, len(gradient)):
-            _add_eight(x, rows[start:stop], n_columns, z[k, start:stop], gradient[k])
-        for k in range(0, n_paired, _DIRECTIONS_PER_CALL):
+        for direction in range(n_paired, len(gradient)):
+            _add_eight(
+                x, rows[start:stop], n_columns, z[direction, start:stop], gradient[direction]
+            )
+        for first in range(0, n_paired, _DIRECTIONS_PER_CALL):
             _add_pair(
-                x, rows[start:stop], n_columns, z[k : k + _DIRECTIONS_PER_CALL, start:stop],
-                gradient[k : k + _DIRECTIONS_PER_CALL],
+                x, rows[start:stop], n_columns, z[first : first + _DIRECTIONS_PER_CALL, start:stop],
+                gradient[first : first + _DIRECTIONS_PER_CALL],
             )  # fmt: skip
+    # The gradient of the biases.
     if n_columns < gradient.shape[1]:
         for direction in range(len(z)):
             for item in range(z.shape[1]):
                 gradient[direction, n_columns] += z[direction, item]
 
 
-@helper
+@compiled_helper
 def _add_eight(
     x: FloatArray, rows: IndexArray, n_columns: int, z: FloatArray, gradient: FloatArray
 ) -> None:
-    """Add eight rows of x, each times its residual, to one direction's gradient.
+    """Add eight rows of x, each times its residual, to the gradient of one row of weights.
+
+    A residual is the derivative of the loss by an item's logit. All are variables of their own
+    (``x0``, ``r0`` and so on), not arrays, so that the compiler keeps them in registers.
 
     Args:
         x: Features or embeddings, (n, at least ``n_columns``).
-        rows: The eight rows of x.
+        rows: The numbers of eight rows of x.
         n_columns: The number of columns to use.
         z: The residual of each row, (8,).
         gradient: The gradient, (w,), changed in place.
@@ -278,19 +295,23 @@ def _add_eight(
     r0, r1, r2, r3, r4, r5, r6, r7 = z[0], z[1], z[2], z[3], z[4], z[5], z[6], z[7]
     for j in range(n_columns):
         # Two sums of four in place of one of eight: the order of addition decides the last digits.
-        first = r0 * x0[j] + r1 * x1[j] + r2 * x2[j] + r3 * x3[j]
-        gradient[j] += first + (r4 * x4[j] + r5 * x5[j] + r6 * x6[j] + r7 * x7[j])
+        first_half = r0 * x0[j] + r1 * x1[j] + r2 * x2[j] + r3 * x3[j]
+        gradient[j] += first_half + (r4 * x4[j] + r5 * x5[j] + r6 * x6[j] + r7 * x7[j])
 
 
-@helper
+@compiled_helper
 def _add_pair(
     x: FloatArray, rows: IndexArray, n_columns: int, z: FloatArray, gradient: FloatArray
 ) -> None:
-    """Add eight rows of x, each times its residuals, to two directions' gradients.
+    """Add eight rows of x, each times its residuals, to the gradients of two rows of weights.
+
+    A residual is the derivative of the loss by an item's logit. All are variables of their own, not
+    arrays, so that the compiler keeps them in registers: ``a0`` to ``a7`` are the residuals for the
+    first row of weights, ``b0`` to ``b7`` for the second, ``g0`` and ``g1`` their gradients.
 
     Args:
         x: Features or embeddings, (n, at least ``n_columns``).
-        rows: The eight rows of x.
+        rows: The numbers of eight rows of x.
         n_columns: The number of columns to use.
         z: The residuals of each row for both directions, (2, 8).
         gradient: The gradients, (2, w), changed in place.
@@ -328,24 +349,26 @@ def _add_pair(
     )
     for j in range(n_columns):
         # Each sum in two halves of four, as in ``_add_eight``: the order decides the last digits.
-        first = a0 * x0[j] + a1 * x1[j] + a2 * x2[j] + a3 * x3[j]
-        second = b0 * x0[j] + b1 * x1[j] + b2 * x2[j] + b3 * x3[j]
-        g0[j] += first + (a4 * x4[j] + a5 * x5[j] + a6 * x6[j] + a7 * x7[j])
-        g1[j] += second + (b4 * x4[j] + b5 * x5[j] + b6 * x6[j] + b7 * x7[j])
+        a_first_half = a0 * x0[j] + a1 * x1[j] + a2 * x2[j] + a3 * x3[j]
+        b_first_half = b0 * x0[j] + b1 * x1[j] + b2 * x2[j] + b3 * x3[j]
+        g0[j] += a_first_half + (a4 * x4[j] + a5 * x5[j] + a6 * x6[j] + a7 * x7[j])
+        g1[j] += b_first_half + (b4 * x4[j] + b5 * x5[j] + b6 * x6[j] + b7 * x7[j])
 
 
-@helper
+@compiled_helper
 def make_features(
     u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, buffer: FloatArray
 ) -> None:
-    """Write the features of some items into the buffer (g, w); its further rows stay unchanged.
+    """Write the features of some items into a buffer, a row per item.
 
-    Behind the features comes a 1, whose weight is the bias; the columns up to w stay 0.
+    Behind the features comes a 1, whose weight is the bias. Further columns stay 0, and rows beyond
+    the items stay unchanged.
 
     Args:
         u: Embeddings of first (or only) sentences, (n, d).
         v: Embeddings of second sentences, (n, d).
-        kind: The kind of features: ``U``, ``ABS_MUL`` or ``CONCAT_MUL_ABS``.
+        kind: The kind of features: ``U`` is u; ``ABS_MUL`` is ``[|u - v|, u * v]``;
+            ``CONCAT_MUL_ABS`` is ``[u, v, u * v, |u - v|]``.
         rows: The rows of the items in u and v, at most g.
         buffer: The features, (g, w), overwritten.
     """
@@ -370,7 +393,7 @@ def make_features(
             out[4 * d] = ONE_F32
 
 
-@helper
+@compiled_helper
 def are_features_embeddings(u: FloatArray, kind: int) -> bool:
     """Return whether features are the embeddings (n, d) themselves and need no copy into a buffer.
 
@@ -379,7 +402,7 @@ def are_features_embeddings(u: FloatArray, kind: int) -> bool:
     return kind == U and u.shape[1] % SIMD_LANES == 0
 
 
-@helper
+@compiled_helper
 def prepare_inputs(
     u: FloatArray,
     v: FloatArray,
@@ -388,19 +411,20 @@ def prepare_inputs(
     group_rows: IndexArray,
     buffer: FloatArray,
 ) -> None:
-    """Prepare the inputs of at most g items, which are processed at once.
+    """Prepare the features of a group of at most g items, which are processed at once.
 
-    Features are made in the buffer. If the features are the embeddings themselves, no copy is made:
-    the rows to read are written to ``group_rows``. If there are fewer than g items, the last one is
-    repeated; what is computed for the repetitions is ignored.
+    One of the last two arguments is overwritten. If the features are the embeddings themselves, no
+    copy is made: the rows to read in ``u`` are written to ``group_rows``; if there are fewer than g
+    items, the last one is repeated, and what is computed for the repetitions is ignored. Otherwise
+    features are computed into ``buffer``.
 
     Args:
         u: Embeddings of first (or only) sentences, (n, d).
         v: Embeddings of second sentences, (n, d).
-        kind: The kind of features, one of ``FEATURE_CODES``.
+        kind: The kind of features, a number: one of ``FEATURE_CODES``.
         rows: The rows of the items in u and v, at most g.
-        group_rows: The rows to read, (g,), overwritten if no features are made.
-        buffer: The features, (g, w), overwritten if features are made.
+        group_rows: The rows to read, (g,).
+        buffer: The features, (g, w).
     """
     if are_features_embeddings(u, kind):
         for item in range(len(group_rows)):
@@ -409,7 +433,7 @@ def prepare_inputs(
         make_features(u, v, kind, rows, buffer)
 
 
-@helper
+@compiled_helper
 def _residuals(z: FloatArray, labels: IndexArray, k: int, scale: np.float32) -> None:
     """Turn logits into residuals in place: (probability - truth) * scale.
 
@@ -425,25 +449,28 @@ def _residuals(z: FloatArray, labels: IndexArray, k: int, scale: np.float32) -> 
     """
     if k == 1:
         flat_z = z.reshape(z.size)
-        for output in range(len(flat_z)):
-            flat_z[output] = ONE_F32 / (ONE_F32 + exp(-flat_z[output]))
+        for position in range(len(flat_z)):
+            flat_z[position] = ONE_F32 / (ONE_F32 + exp(-flat_z[position]))
     else:
-        for output in range(0, len(z), k):
-            softmax(z[output : output + k])
-    for output in range(len(z)):
+        for first_row in range(0, len(z), k):
+            softmax(z[first_row : first_row + k])
+    # Now z has probabilities.
+    for row in range(len(z)):
         for item in range(len(labels)):
-            truth = labels[item] if k == 1 else labels[item] == output % k  # output % k: class
-            z[output, item] = (z[output, item] - np.float32(truth)) * scale
+            # A row of z is of class ``row % k``; truth is 1 if that is the item's class.
+            truth = labels[item] if k == 1 else labels[item] == row % k
+            z[row, item] = (z[row, item] - np.float32(truth)) * scale
         for item in range(len(labels), z.shape[1]):
-            z[output, item] = ZERO_F32
+            z[row, item] = ZERO_F32
 
 
-@helper
+@compiled_helper
 def _soft_residuals(z: FloatArray, targets: FloatArray, scale: np.float32) -> None:
-    """Replace probabilities by the derivatives of half their squared error by the logits, in place.
+    """Replace probabilities by the derivatives of a squared error by the logits, in place.
 
-    With e = p - target, the derivative of class k is p[k] (e[k] - sum_j p[j] e[j]): the softmax's
-    Jacobian times e. It is multiplied by ``scale``.
+    The error is half the sum of (probability - target)^2 over classes. With e = p - target, its
+    derivative by the logit of class k is p[k] (e[k] - sum_j p[j] e[j]), because the probabilities p
+    are a softmax of the logits. It is multiplied by ``scale``.
 
     Args:
         z: The probabilities of one classifier, (classes, g), for g items processed at once;
@@ -461,43 +488,48 @@ def _soft_residuals(z: FloatArray, targets: FloatArray, scale: np.float32) -> No
     z[:, len(targets) :] = ZERO_F32
 
 
-@helper
+@compiled_helper
 def softmax(z: FloatArray) -> None:
-    """Compute the softmax over the first axis of z (c, g), in place.
+    """Replace logits by probabilities, in place: the softmax over classes.
 
     The maximum is subtracted first, so that no exponential overflows.
+
+    Args:
+        z: The logits of c classes and g items, (c, g).
     """
+    # For each item the highest logit, and the sum of the exponentials.
     maximum = z[0].copy()
     total = np.zeros(z.shape[1], np.float32)
-    for output in range(1, len(z)):
+    for class_index in range(1, len(z)):
         for item in range(len(maximum)):
-            maximum[item] = max(maximum[item], z[output, item])
-    for output in range(len(z)):
+            maximum[item] = max(maximum[item], z[class_index, item])
+    for class_index in range(len(z)):
         for item in range(len(maximum)):
-            z[output, item] = exp(z[output, item] - maximum[item])
-            total[item] += z[output, item]
-    for output in range(len(z)):
+            z[class_index, item] = exp(z[class_index, item] - maximum[item])
+            total[item] += z[class_index, item]
+    for class_index in range(len(z)):
         for item in range(len(maximum)):
-            z[output, item] /= total[item]
+            z[class_index, item] /= total[item]
 
 
-@helper
-def update(
+@compiled_helper
+def update_weights(
     w: FloatArray, m: FloatArray, s: FloatArray, g: FloatArray, sign: np.float32, decay: np.float32,
     optimiser: int, rate: float, momentum: float, step: int,
 ) -> None:  # fmt: skip
-    """Take one step of torch's optimiser on one class's weights (w,), in place.
+    """Take one step of an optimiser on the weights of one class, in place.
 
-    The operations are in torch's order; they are written out because compiled loops cannot call
-    torch. The constants are torch's defaults: betas 0.9 and 0.999 of Adam, alpha 0.99 of RMSprop,
-    and 1e-8 added to the root.
+    The operations are those of torch's optimisers in their order, written out because compiled
+    loops cannot call torch. The constants are torch's defaults: betas 0.9 and 0.999 of Adam, alpha
+    0.99 of RMSprop, and 1e-8 added to the root.
 
     Args:
         w: The weights, (w,).
         m: The moving means of gradients, or SGD's momentum, (w,).
-        s: The moving means of squared gradients, (w,).
+        s: The moving means of squared gradients, (w,); not used by SGD.
         g: The gradient of the loss, (w,), without weight decay.
-        sign: The factor of the gradient: -1 for the first of two classes, otherwise 1.
+        sign: The factor of the gradient: -1 for the first of two classes, otherwise 1. For two
+            classes there is one gradient, of the difference of their weights.
         decay: The weight decay, L2 added to the gradient.
         optimiser: ``ADAM``, ``RMSPROP`` or ``SGD``.
         rate: The learning rate.
@@ -505,6 +537,7 @@ def update(
         step: The number of this step, from 1; Adam's correction of the zero start needs it.
     """
     if optimiser == ADAM:
+        # Both moving means start at 0; these factors correct that for m and s.
         step_size = np.float32(rate / (1 - 0.9**step))
         root = np.float32(math.sqrt(1 - 0.999**step))
         for j in range(len(w)):
@@ -523,41 +556,47 @@ def update(
             w[j] -= np.float32(rate) * m[j]
 
 
-@helper
+@compiled_helper
 def _differences(weights: FloatArray) -> FloatArray:
-    """Return the single direction (p, 1, w) of each classifier of two classes (p, 2, w).
+    """Return for classifiers of two classes the weights of class 1 minus those of class 0.
 
-    It is the weights of class 1 minus those of class 0, so its logit is positive for class 1.
+    Features times this difference are one logit per item, which is positive for class 1.
+
+    Args:
+        weights: The weights of p classifiers, (p, 2, w).
+
+    Returns:
+        The differences, (p, 1, w).
     """
     directions = np.empty((weights.shape[0], 1, weights.shape[2]), np.float32)
-    for p in range(len(weights)):
+    for classifier in range(len(weights)):
         for j in range(weights.shape[2]):
-            directions[p, 0, j] = weights[p, 1, j] - weights[p, 0, j]
+            directions[classifier, 0, j] = weights[classifier, 1, j] - weights[classifier, 0, j]
     return directions
 
 
-_F1, _F2, _F3 = (types.Array(types.float32, n, "C") for n in (1, 2, 3))
-_IDS = types.Array(types.int64, 1, "C")
-_INT, _FLOAT = types.int64, types.float64
+_FLOAT32_1D, _FLOAT32_2D, _FLOAT32_3D = (types.Array(types.float32, n, "C") for n in (1, 2, 3))
+_INT64_1D = types.Array(types.int64, 1, "C")
+_INT64, _FLOAT64 = types.int64, types.float64
 
 
-@entry_point(
-    _INT(
-        _F2,
-        _F2,
-        _INT,
-        _IDS,
-        _IDS,
-        _F2,
-        _INT,
-        _F3,
-        _F3,
-        _F3,
-        _F1,
-        _INT,
-        _FLOAT,
-        _FLOAT,
-        _INT,
+@compiled_entry_point(
+    _INT64(
+        _FLOAT32_2D,
+        _FLOAT32_2D,
+        _INT64,
+        _INT64_1D,
+        _INT64_1D,
+        _FLOAT32_2D,
+        _INT64,
+        _FLOAT32_3D,
+        _FLOAT32_3D,
+        _FLOAT32_3D,
+        _FLOAT32_1D,
+        _INT64,
+        _FLOAT64,
+        _FLOAT64,
+        _INT64,
         types.boolean,
     )
 )
@@ -636,7 +675,7 @@ def train_classifiers(
             for class_index in range(c):
                 # The one direction's gradient is that of class 1; that of class 0 is minus it.
                 sign = np.float32(2 * class_index - 1) if k == 1 else ONE_F32
-                update(
+                update_weights(
                     weights[classifier, class_index],
                     gradient_means[classifier, class_index],
                     squared_gradient_means[classifier, class_index],
@@ -648,7 +687,11 @@ def train_classifiers(
     return step
 
 
-@entry_point(types.void(_F2, _F2, _INT, _IDS, _F3, types.Array(types.int64, 2, "C")))
+@compiled_entry_point(
+    types.void(
+        _FLOAT32_2D, _FLOAT32_2D, _INT64, _INT64_1D, _FLOAT32_3D, types.Array(types.int64, 2, "C")
+    )
+)
 def predict(
     u: FloatArray,
     v: FloatArray,
@@ -659,7 +702,8 @@ def predict(
 ) -> None:
     """Fill ``classes`` with the class that each classifier predicts for each item.
 
-    Of classes with equal logits the first one counts. Items are processed ``ITEMS_AT_ONCE``.
+    Of classes with equal logits the first one counts. Items are processed in groups of
+    ``ITEMS_AT_ONCE``.
 
     Args:
         u: Embeddings (n, d) of first (or only) sentences.
@@ -672,12 +716,10 @@ def predict(
     p, c, w = weights.shape
     # Two classes need one direction, the difference of their weights.
     k = 1 if c == 2 else c
-    buffer, z = (
-        np.zeros((ITEMS_AT_ONCE, w), np.float32),
-        np.zeros((p * k, ITEMS_AT_ONCE), np.float32),
-    )
-    # The inputs x are the features in the buffer, of which all rows are read; or the embeddings
-    # themselves, of which the rows are those of the items.
+    buffer = np.zeros((ITEMS_AT_ONCE, w), np.float32)
+    logits = np.zeros((p * k, ITEMS_AT_ONCE), np.float32)
+    # x holds the features of a group, in rows ``group_rows``: either all rows of the buffer, or the
+    # items' rows of the embeddings themselves, if these are the features.
     group_rows, x, n_columns = np.arange(ITEMS_AT_ONCE), buffer, w
     if are_features_embeddings(u, kind):
         x, n_columns = u, u.shape[1]
@@ -685,12 +727,12 @@ def predict(
     for group_start in range(0, len(rows), ITEMS_AT_ONCE):
         group_end = min(group_start + ITEMS_AT_ONCE, len(rows))
         prepare_inputs(u, v, kind, rows[group_start:group_end], group_rows, buffer)
-        fill_logits(x, group_rows, n_columns, directions.reshape(p * k, w), z)
+        fill_logits(x, group_rows, n_columns, directions.reshape(p * k, w), logits)
         for classifier in range(p):
             # A last group may be smaller; what is computed beyond it is ignored.
             for item in range(group_end - group_start):
                 if k == 1:
-                    classes[classifier, group_start + item] = z[classifier, item] > 0
+                    classes[classifier, group_start + item] = logits[classifier, item] > 0
                 else:
-                    scores = z[classifier * k : (classifier + 1) * k, item]
-                    classes[classifier, group_start + item] = np.argmax(scores)
+                    class_logits = logits[classifier * k : (classifier + 1) * k, item]
+                    classes[classifier, group_start + item] = np.argmax(class_logits)

@@ -44,19 +44,23 @@ def minimise(
 ) -> Minima:
     """Minimise m functions of d variables at once, each by its own L-BFGS.
 
-    Each takes its own steps and is finished by itself: a step that does not lower a function enough
-    is halved and tried again, while the others move on. The point of a function that is not
-    finished after the last evaluation is the last one that was accepted.
+    L-BFGS steps downhill along the gradient, corrected by what earlier steps say about curvature.
+    A step that does not lower a function enough is halved and tried again at the next evaluation,
+    while other functions move on.
 
     Args:
-        objective: Computes values and gradients; called only for functions that are not finished.
+        objective: Returns values and gradients at points of functions, given their numbers.
         start: The points to start from, (m, d), float64.
         tolerance: A function is finished if the length of its gradient is at most this.
         max_iterations: The maximum number of evaluations of each function.
+
+    Returns:
+        The point of each function, (m, d), and whether it is finished, (m,). If not, the point is
+        the last one that was accepted.
     """
     points = start.clone()
     converged = torch.zeros(len(start), dtype=torch.bool, device=start.device)
-    # The numbers of the functions that are not finished.
+    # The numbers of the functions that are not finished, and their points so far.
     active = torch.arange(len(start), device=start.device)
     x = start
     value, gradient = objective(x, active)
@@ -78,8 +82,10 @@ def minimise(
         new_value, new_gradient = objective(trial, active)
         # The derivative along the step; negative, because the direction descends.
         slope = (gradient * direction).sum(dim=1)
-        # The slack is rounding: near the minimum a good step may not lower the sum any more.
-        accepted = new_value <= value + _SUFFICIENT_DECREASE * step * slope + 1e-13 * value.abs()
+        # A step must lower the value by a small share of what the slope promises. Near the minimum
+        # even a good step may not, because of rounding.
+        rounding = 1e-13 * value.abs()
+        accepted = new_value <= value + _SUFFICIENT_DECREASE * step * slope + rounding
         history.add(trial - x, new_gradient - gradient, accepted)
         x = torch.where(accepted[:, None], trial, x)
         value = torch.where(accepted, new_value, value)
@@ -106,24 +112,28 @@ class _History:
     """
 
     def __init__(self, m: int, d: int, *, like: Tensor) -> None:
-        """Start without pairs.
+        """Make an empty history of the last steps of L-BFGS, and of the gradients' changes by them.
+
+        It holds the last ``_LBFGS_PAIRS`` pairs of a step and a change of each function.
 
         Args:
-            m: The number of functions.
+            m: The number of functions that are minimised.
             d: The number of their variables.
             like: A tensor of the type and on the device to use.
         """
         self.steps = like.new_zeros(_LBFGS_PAIRS, m, d)
         self.changes = like.new_zeros(_LBFGS_PAIRS, m, d)
+        # 1 / (step * change) of each pair of a step and a change; 0 for a pair that is not used.
         self.inverse_curvatures = like.new_zeros(_LBFGS_PAIRS, m)
+        # For each function, the number that stands for the inverse Hessian before any pair.
         self.scale = like.new_ones(m)
         self.n_added = 0
 
     def keep(self, members: Tensor) -> None:
-        """Drop all functions but the marked ones: those that are finished need no more steps.
+        """Drop the history of functions that are finished: they need no more steps.
 
         Args:
-            members: The functions that stay, (m,), bool.
+            members: Whether each function stays, (m,), bool.
         """
         self.steps = self.steps[:, members]
         self.changes = self.changes[:, members]
@@ -131,13 +141,18 @@ class _History:
         self.scale = self.scale[members]
 
     def add(self, step: Tensor, change: Tensor, accepted: Tensor) -> None:
-        """Replace the oldest pair of each function by a new one, and update ``scale``.
+        """Store a step of each of m functions with the gradient's change, in place of the oldest.
+
+        The pair of a function is marked as unused (``inverse_curvatures`` 0) if its step was not
+        accepted or shows no positive curvature. ``self.scale`` is the first guess of the inverse
+        Hessian of each function: a number, as in equation 7.20 of Nocedal and Wright (2006).
 
         Args:
             step: The change of the points, (m, d).
             change: The change of the gradients, (m, d).
-            accepted: The functions whose step was accepted, (m,); the others' pair is not used.
+            accepted: Whether the step of each function was accepted, (m,).
         """
+        # The history is written round and round.
         position = self.n_added % _LBFGS_PAIRS
         self.n_added += 1
         curvature = (step * change).sum(dim=1)
@@ -152,10 +167,13 @@ class _History:
         self.scale = torch.where(is_used, curvature / squared_length, self.scale)
 
     def find_direction(self, gradient: Tensor) -> Tensor:
-        """Return minus the approximate inverse Hessian times the gradient, (m, d): the way to step.
+        """Return the direction in which to step, (m, d).
 
-        This is the two-loop recursion of algorithm 7.4 in Nocedal and Wright (2006). ``scale``
-        stands for the inverse Hessian before the pairs are applied.
+        It is minus the approximate inverse Hessian times the gradient, by the two-loop recursion of
+        algorithm 7.4 in Nocedal and Wright (2006). The inverse Hessian is ``self.scale`` times the
+        identity at first, then corrected by each stored pair of a step (``self.steps``) and the
+        gradient's change (``self.changes``). ``self.inverse_curvatures`` holds 1 over the dot
+        product of each pair, 0 for an unused pair.
 
         Args:
             gradient: The gradient of each function, (m, d).
@@ -198,10 +216,11 @@ class ConvergedSolver:
     def __init__(
         self, penalties: Sequence[float], run: ProbeRun, *, tolerance: float, max_iterations: int
     ) -> None:
-        """Store the settings.
+        """Store the settings of logistic regressions.
 
         Args:
-            penalties: The grid: half of each times the squared weights is added to the loss.
+            penalties: The penalties to choose from: half of one times the squared weights is added
+                to the loss.
             run: The number of classes and the device.
             tolerance: The length of the gradient at which a classifier is finished.
             max_iterations: The number of evaluations after which a classifier is left as it is; a
@@ -215,14 +234,15 @@ class ConvergedSolver:
         self.n_unfinished = 0
 
     def search(self, folds: Sequence[tuple[ProbeItems, ProbeItems]]) -> SearchResult:
-        """Train a classifier per fold and penalty, all at once.
+        """Train a classifier for each fold and each penalty, all at once.
 
         Args:
-            folds: The training items and the development items.
+            folds: For each fold the training items and the development items.
 
         Returns:
-            Accuracies on development items, (folds, penalties), and the weights (rows, w + 1) of
-            each classifier.
+            The accuracies on development items, (folds, penalties); and by fold and penalty the
+            weights of each classifier, (rows, w + 1), intercept last. There is one row for two
+            classes, otherwise one per class.
         """
         weights = self.solve(
             [LogisticProblem(train, penalty) for train, _ in folds for penalty in self.penalties]
@@ -230,21 +250,23 @@ class ConvergedSolver:
         weights_by_fold = weights.view(len(folds), len(self.penalties), *weights.shape[1:])
         accuracies = []
         for fold_weights, (_, development) in zip(weights_by_fold, folds, strict=True):
-            classes = self._predict_classes(fold_weights, development)
-            accuracies.append((classes == development.labels[:, None]).mean(axis=0))
+            # A column per penalty, (n, penalties).
+            predictions = self._predict_classes(fold_weights, development)
+            accuracies.append((predictions == development.labels[:, None]).mean(axis=0))
         return SearchResult(
             np.array(accuracies), [list(fold_weights) for fold_weights in weights_by_fold]
         )
 
     def refit(self, trains: Sequence[ProbeItems], choices: Sequence[int]) -> list[Tensor]:
-        """Train a final classifier on each set of items.
+        """Train a final classifier on each set of items, after a search has chosen its penalty.
 
         Args:
             trains: The training items of each classifier.
-            choices: The position of each one's penalty in the grid.
+            choices: The position of each classifier's penalty in ``self.penalties``.
 
         Returns:
-            The weights of each classifier, (rows, w + 1), intercept last.
+            The weights of each classifier, (rows, w + 1), intercept last. There is one row for two
+            classes, otherwise one per class.
         """
         problems = [
             LogisticProblem(train, self.penalties[choice])
@@ -259,8 +281,9 @@ class ConvergedSolver:
             classifier: Its weights, (rows, w + 1), intercept last.
             items: The m items.
         """
-        # [None]: a stack of one classifier; [:, 0]: the answers of that one.
-        return self._predict_classes(classifier[None], items)[:, 0]
+        stack_of_one = classifier[None]
+        predictions = self._predict_classes(stack_of_one, items)  # (m, 1)
+        return predictions[:, 0]
 
     def notes(self) -> tuple[str, ...]:
         """Return a note on classifiers that did not converge; empty if all did."""
@@ -271,14 +294,21 @@ class ConvergedSolver:
         )
 
     def solve(self, problems: Sequence[LogisticProblem]) -> Tensor:
-        """Return the optimal weights of each problem, (problems, rows, w + 1), intercept last.
+        """Return the optimal weights of logistic regressions.
 
-        For w features there is one row of weights for two classes, otherwise one per class. The
-        number of problems that did not converge is added to ``n_unfinished``. All problems start
-        from zero weights; as each has one optimum, the start does not matter.
+        All start from zero weights; as each has one optimum, the start does not matter. The number
+        of those that did not converge is added to ``self.n_unfinished``.
+
+        Args:
+            problems: The training items and the penalty of each regression.
+
+        Returns:
+            The weights, (problems, rows, w + 1), intercept last. For w features there is one row of
+            weights for two classes, otherwise one per class.
         """
-        # The minimiser does not move in the weights themselves, but in variables in which the
-        # curvature is even: a point is one value of these per problem, flat.
+        # The minimiser does not move in the weights themselves, but in variables by which the
+        # loss is curved about equally; a point holds those of one problem, flat. The losses convert
+        # points to weights.
         losses = _LogisticLosses(problems, self.classes, self.device)
         zero_points = losses.make_zero_points()
         points, converged = minimise(
@@ -292,18 +322,20 @@ class ConvergedSolver:
         """Return the class that each classifier predicts for each item, (n, p).
 
         Args:
-            weights: The weights of p classifiers, (p, k, w + 1), intercept last; k is 1 for two
-                classes, where a positive logit means class 1, otherwise the number of classes.
+            weights: The weights of p classifiers, (p, k, w + 1), intercept last. For two classes k
+                is 1, and a positive logit means class 1; otherwise k is the number of classes.
             items: The n items.
         """
+        n_classifiers, logits_per_item, _ = weights.shape
         classes = []
-        # Chunks of r items, (r, w), so small that their logits fit the memory for them.
-        for x in items.features(self.device, MAX_CHUNK_VALUES // weights[..., 0].numel()):
-            z = torch.einsum("nw,pkw->npk", x, weights[..., :-1]) + weights[..., -1]
-            if weights.shape[1] > 1:
-                classes.append(z.argmax(dim=-1))
+        # Chunks of at most so many items that their logits fit the memory for them.
+        max_items = MAX_CHUNK_VALUES // (n_classifiers * logits_per_item)
+        for x in items.features(self.device, max_items):
+            logits = torch.einsum("nw,pkw->npk", x, weights[..., :-1]) + weights[..., -1]
+            if logits_per_item > 1:
+                classes.append(logits.argmax(dim=-1))
             else:
-                classes.append((z[..., 0] > 0).long())
+                classes.append((logits[..., 0] > 0).long())
         return np.asarray(torch.cat(classes).cpu().numpy())
 
 
@@ -330,26 +362,34 @@ class _LogisticLosses:
     def __init__(
         self, problems: Sequence[LogisticProblem], classes: int, device: torch.device
     ) -> None:
-        """Join the training items of all problems, and compute the variables of even curvature.
+        """Prepare the losses of m logistic regressions over the same features.
+
+        The losses are not minimised by the weights themselves, along which they are curved very
+        differently, but by weights on rotated features, each divided by ``self.scale``. Features
+        are rotated to the eigenvectors of their covariance. By such variables the curvature is at
+        most 1 in each direction, so that the minimiser needs few steps.
 
         Args:
-            problems: The m problems; the items of all are of one pool.
+            problems: The training items and the penalty of each; all items are of one split.
             classes: The number of classes.
             device: The device to compute on.
         """
         self.logits_per_item = 1 if classes == 2 else classes
         self.device = device
+        # This sets self.items, the items that any problem trains on.
         self._join_training_items(problems)
-        # Divided by the number of problems, because each has logits of its own for an item.
+        # The number of items at once. Each problem has logits of its own for an item.
         self._chunk_size = MAX_CHUNK_VALUES // len(problems)
         self._features: list[Tensor] = []
         """The features of all items in chunks, (r, w) each; empty if they do not fit the memory."""
-        # Features that fit the memory are made once; others again in each evaluation.
+        # Features that fit the memory are computed once, others again in each evaluation.
         bytes_per_float64 = 8
         feature_bytes = len(self.items) * self.items.pool.width * bytes_per_float64
         if feature_bytes <= _MAX_FEATURE_BYTES:
             self._features = [x for x, _ in self.chunks()]
+        # A number per problem, (m,).
         self.penalty = self._per_problem([problem.penalty for problem in problems])
+        # The variances of the features along the eigenvectors of their covariance, (w,).
         variances = self._find_directions()
         # The second derivative of the cross-entropy by a logit is at most 1/4 for two classes, and
         # at most 1/2 otherwise. A loss is a sum over items.
@@ -364,19 +404,24 @@ class _LogisticLosses:
     def _join_training_items(self, problems: Sequence[LogisticProblem]) -> None:
         """Store the items that any problem trains on, and which of them each problem trains on.
 
-        This sets ``items``, ``labels``, ``is_used`` and ``set_of_problem``.
+        This sets attributes of the object: ``items``, the n items of all problems without
+        duplicates; ``labels``, (n,); ``is_used``, whether each training set has each item, (n,
+        sets); ``set_of_problem``, the column there of each problem, (m,).
 
         Args:
-            problems: The m problems; the items of all are of one pool.
+            problems: The m problems; the items of all are of one split.
         """
+        # The embeddings of the split.
         pool = problems[0].train.pool
-        # Problems that differ in their penalty alone share a training set.
+        # Problems that differ in their penalty alone have the same object as training set.
         train_sets = {id(problem.train): problem.train for problem in problems}
         column_by_set = {set_id: column for column, set_id in enumerate(train_sets)}
+        # The indices of all these items in the split, sorted.
         indices = np.unique(np.concatenate([items.indices for items in train_sets.values()]))
         labels = np.zeros(len(indices), dtype=np.int64)
         is_used = np.zeros((len(indices), len(train_sets)), dtype=bool)
         for column, items in enumerate(train_sets.values()):
+            # The rows of these items among all.
             rows = np.searchsorted(indices, items.indices)
             labels[rows] = items.labels
             is_used[rows, column] = True
@@ -397,7 +442,14 @@ class _LogisticLosses:
         return torch.tensor(values, dtype=torch.float64, device=self.device)
 
     def _find_directions(self) -> Tensor:
-        """Compute ``mean`` and ``eigenvectors``; return the variance along each direction, (w,)."""
+        """Find the directions in which the features of all items vary independently.
+
+        This sets ``self.mean``, the mean of the features, (w,), and ``self.eigenvectors`` of their
+        covariance, (w, w), one per column.
+
+        Returns:
+            The variance of the features along each eigenvector, (w,).
+        """
         n = len(self.items)
         width = self.items.pool.width
         self.mean = torch.zeros(width, dtype=torch.float64, device=self.device)
@@ -419,12 +471,18 @@ class _LogisticLosses:
             start += len(x)
 
     def compute_weights(self, points: Tensor, problem_numbers: Tensor) -> Tensor:
-        """Return weights (m, k, w + 1) on the unchanged features, intercept last.
+        """Convert points of the minimiser to weights on the unchanged features.
+
+        The minimiser's variables are weights on features from which their mean (``self.mean``) was
+        subtracted, rotated by ``self.eigenvectors`` and multiplied by ``self.scale``.
 
         Args:
-            points: Points of some problems in the variables of even curvature, (m, d), with d = k *
-                (w + 1).
+            points: The points of m problems, (m, d), with d = k * (w + 1); k is the number of
+                logits per item.
             problem_numbers: The positions of these problems among all, (m,).
+
+        Returns:
+            The weights, (m, k, w + 1), intercept last.
         """
         scaled = points.view(len(points), self.logits_per_item, -1) * self.scale[problem_numbers]
         feature_weights = scaled[..., :-1] @ self.eigenvectors.T
@@ -433,25 +491,29 @@ class _LogisticLosses:
         return torch.cat([feature_weights, intercept[..., None]], dim=-1)
 
     def __call__(self, points: Tensor, problem_numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the values (m,) of the losses of some problems, and the gradients (m, d).
+        """Compute the losses of m logistic regressions at the minimiser's points.
 
-        A value is the summed cross-entropy over the problem's items plus half the penalty times the
-        squared weights, the intercept left out. The gradients are by the variables of even
-        curvature: the weights on centred features, rotated and scaled.
+        A loss is the summed cross-entropy over the regression's items plus half the penalty times
+        the squared weights, the intercept left out.
 
         Args:
-            points: Their points in the variables of even curvature, (m, d), with d = k * (w + 1).
-            problem_numbers: The positions of these problems among all, (m,).
+            points: The variables of the minimiser, which :meth:`compute_weights` converts to
+                weights, (m, d), with d = k * (w + 1); k is the number of logits per item.
+            problem_numbers: The positions of these regressions among all, (m,).
+
+        Returns:
+            The losses, (m,), and their gradients by these variables, (m, d).
         """
         weights = self.compute_weights(points, problem_numbers)
         penalty = self.penalty[problem_numbers]
         value = penalty / 2 * weights[..., :-1].square().sum(dim=(1, 2))
-        # By the weights and the intercept, (m, k, w + 1).
+        # The gradient by the weights and the intercept, (m, k, w + 1).
         gradient = torch.zeros_like(weights)
         gradient[..., :-1] = penalty[:, None, None] * weights[..., :-1]
         flat_weights = weights.flatten(0, 1)  # (mk, w + 1)
+        # The column of each problem's training set in self.is_used.
         train_sets = self.set_of_problem[problem_numbers]
-        # Chunks of r items each.
+        # Chunks of r items each: their features x, (r, w), and which of the items they are.
         for x, rows in self.chunks():
             # The logits, (r, mk), then (r, m, k).
             flat_z = torch.addmm(flat_weights[:, -1], x, flat_weights[:, :-1].T)
@@ -463,21 +525,21 @@ class _LogisticLosses:
             summed = residual.flatten(1).T @ x
             gradient[..., :-1] += summed.view(-1, self.logits_per_item, x.shape[1])
             gradient[..., -1] += residual.sum(dim=0)
-        # The chain rule, back through compute_weights. A feature's weight also enters the
-        # intercept, times minus the feature's mean; weights are the scaled variables times the
+        # The chain rule, back through compute_weights: there a feature's weight also enters the
+        # intercept, times minus the feature's mean; and weights are the scaled variables times the
         # transposed eigenvectors.
         centred = gradient[..., :-1] - gradient[..., -1:] * self.mean
         rotated = torch.cat([centred @ self.eigenvectors, gradient[..., -1:]], dim=-1)
         return value, (rotated * self.scale[problem_numbers]).flatten(1)
 
     def _residuals(self, z: Tensor, labels: Tensor, is_used: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute losses and their derivatives by the logits, over the used items.
+        """Compute the losses of m problems over r items, and the derivatives by the logits.
 
-        With two classes the loss of an item is softplus(z) - y z, the cross-entropy of a sigmoid;
-        otherwise it is that of a softmax.
+        With two classes (one logit z per item, label y) the loss of an item is softplus(z) - y z,
+        the cross-entropy of a sigmoid. Otherwise it is the cross-entropy of a softmax.
 
         Args:
-            z: The logits of r items in m problems, (r, m, k).
+            z: The logits of r items in m problems, (r, m, k), k per item.
             labels: The label of each item, (r,).
             is_used: Which problem trains on which item, (r, m).
 
@@ -488,8 +550,8 @@ class _LogisticLosses:
         if self.logits_per_item == 1:
             truth = labels[:, None, None].to(z.dtype)
             residual = (z.sigmoid() - truth) * is_used[..., None]
-            # Torch replaces softplus(z) by z above its threshold, 20 by default; that rounding
-            # would show.
+            # Torch replaces softplus(z) by z above a threshold, 20 by default, where the
+            # difference is still more than rounding.
             loss = (functional.softplus(z, threshold=40) - truth * z).squeeze(-1)
         else:
             log_p = z.log_softmax(dim=-1)

@@ -76,18 +76,21 @@ OPTIMISERS: dict[str, dict[str, float]] = {
 
 
 def parse_optimiser(text: str) -> tuple[str, dict[str, float]]:
-    """Parse the toolkit's notation, for example ``"adam"`` or ``"sgd,lr=0.1,momentum=0.9"``.
+    """Parse an optimiser as SentEval writes it: ``"adam"`` or ``"sgd,lr=0.1,momentum=0.9"``.
 
-    Blanks may separate the settings in place of commas.
+    Args:
+        text: The optimiser and its settings; blanks may separate them in place of commas.
 
     Returns:
-        The optimiser's name and all its settings.
+        The optimiser's name and all its settings by name, with defaults for those that the text
+        does not mention.
 
     Raises:
         UnknownName: The optimiser or a setting does not exist.
         StsbenchError: A setting is not a number, or ``sgd`` has no ``lr``.
     """
     name, *assignments = text.replace(",", " ").split() or [""]
+    # A copy of the defaults; look_up raises UnknownName for a name that is not in the table.
     settings = dict(look_up("optimiser", name, OPTIMISERS))
     for assignment in assignments:
         key, _, value = assignment.partition("=")
@@ -160,28 +163,30 @@ class ClassifierTraining(Protocol):
 def train_until_stopped(
     training: ClassifierTraining, protocol: MinibatchSettings
 ) -> list[TrainedWeights]:
-    """Train members 0..m-1 until each fails to improve too often, or all epochs are over.
+    """Train m classifiers together until each fails to improve too often, or all epochs are over.
+
+    After every ``epoch_size`` epochs there is a check: the accuracy of each classifier on
+    development items is measured. A classifier is stopped at check number ``tenacity + 1`` without
+    a better accuracy. As in SentEval's toolkit, a better accuracy does not reset this count.
 
     Args:
-        training: The classifiers in training; their members are all m at first.
-        protocol: ``epoch_size`` epochs lie between two checks; a member is stopped at check number
-            ``tenacity + 1`` without a better accuracy. Such checks are counted in all, as in the
-            toolkit: a better accuracy does not reset the count.
+        training: The classifiers, called members, which have the numbers 0 to m - 1; it trains
+            them, measures them and drops the stopped ones.
+        protocol: Gives ``epoch_size``, ``tenacity`` and ``max_epochs``.
 
     Returns:
-        Each member at its best check, in the order of their numbers.
+        The weights and the accuracy of each member at its best check, by the members' numbers.
     """
     classifiers = [TrainedWeights() for _ in training.remaining_members]
     epochs = 0
-    # The toolkit tests before each check: the last check comes after max_epochs, not at it.
+    # The last check is the first after max_epochs, not the one at it, as in SentEval's toolkit.
     while len(training.remaining_members) and epochs <= protocol.max_epochs:
         training.train(range(epochs, epochs + protocol.epoch_size))
         epochs += protocol.epoch_size
         members = [classifiers[number] for number in training.remaining_members]
         accuracies = training.accuracies()
         for position, (member, accuracy) in enumerate(zip(members, accuracies, strict=True)):
-            # A stopped member may still be trained along with others; its later checks do not
-            # count.
+            # Some kinds of training go on with a stopped member; its later checks do not count.
             if member.failures > protocol.tenacity:
                 continue
             member.epochs = epochs
@@ -213,15 +218,18 @@ class MinibatchSolver(Solver, ABC):
         """Train one classifier per fold and weight decay of it."""
 
     def search(self, folds: Sequence[tuple[ProbeItems, ProbeItems]]) -> SearchResult:
-        """Train a classifier per fold and weight decay.
+        """Train a classifier for each fold and each weight decay of the protocol.
 
         Args:
-            folds: The training items, and the development items that stop the training.
+            folds: For each fold the training items, and the development items whose accuracy stops
+                the training.
 
         Returns:
-            The best accuracies, (folds, decays), and the classifiers.
+            The best accuracies on development items, (folds, decays), and the classifiers by fold
+            and weight decay.
         """
         decays = self.protocol.weight_decays
+        # Each fold gets the orders in which the epochs take its items; no items are held out.
         classifiers = self.fit(
             [
                 Fold(train, development, self._orders(len(train), holdout=0.0), decays)
@@ -235,17 +243,22 @@ class MinibatchSolver(Solver, ABC):
         return SearchResult(np.array(accuracies), classifiers)
 
     def refit(self, trains: Sequence[ProbeItems], choices: Sequence[int]) -> list[TrainedWeights]:
-        """Train the final classifiers, each with a drawn share of its items to stop the training.
+        """Train the final classifiers, after a search has chosen their weight decays.
+
+        A share of each classifier's items, drawn at random (``holdout``), is not trained on: the
+        accuracy on these items stops the training.
 
         Args:
             trains: The items of each final classifier.
-            choices: The position of each one's weight decay in the grid.
+            choices: The position of the weight decay of each, in the protocol's
+                ``weight_decays``.
 
         Returns:
             One classifier for each of ``trains``.
         """
         folds = []
         for items, choice in zip(trains, choices, strict=True):
+            # They also draw which items are held out.
             orders = self._orders(len(items), self.protocol.holdout)
             folds.append(
                 Fold(
@@ -281,9 +294,10 @@ class CompiledSolver(MinibatchSolver):
         self._starting_weights = starting_weights(self.seed, run.width, run.classes)
 
     def fit(self, folds: Sequence[Fold]) -> list[list[TrainedWeights]]:
-        """Train one classifier per fold and weight decay of it.
+        """Train one classifier for each fold and each of its weight decays.
 
-        A job trains several weight decays of one fold in lockstep, on one thread.
+        Jobs run on several threads. A job trains classifiers of one fold with several weight decays
+        together, batch by batch.
 
         Args:
             folds: The folds, each with its weight decays.
@@ -291,10 +305,11 @@ class CompiledSolver(MinibatchSolver):
         Returns:
             The classifiers of each fold, in the order of its weight decays.
         """
+        # The starting weights have a row per class.
         n_classes = len(self._starting_weights)
         n_classifiers = sum(len(fold.decays) for fold in folds)
-        # Enough jobs for all threads, and few enough classifiers in each that their weights, a row
-        # per class, stay in the cache.
+        # There should be jobs for all threads; and the weights of a job's classifiers, a row per
+        # class, should stay in the processor's cache.
         classifiers_per_thread = math.ceil(n_classifiers / self.run.threads)
         classifiers_in_cache = _MAX_LOCKSTEP_ROWS // n_classes
         job_size = max(1, min(classifiers_in_cache, classifiers_per_thread))
@@ -311,12 +326,19 @@ class CompiledSolver(MinibatchSolver):
                 # Also on Ctrl-C: running jobs end with their epoch, waiting ones never start.
                 self._cancelled.set()
                 raise
-        # Jobs are in the order of folds, so that each fold takes the next of all classifiers.
+        # Jobs are in the order of folds: each fold takes the next classifiers from one iterator.
         all_classifiers = chain.from_iterable(classifiers_by_job)
         return [list(islice(all_classifiers, len(fold.decays))) for fold in folds]
 
     def _fit_lockstep(self, fold: Fold) -> list[TrainedWeights]:
-        """Train the classifiers of one job on this thread: one fold, some of its weight decays."""
+        """Train the classifiers of one job on this thread, together.
+
+        Args:
+            fold: The items, with those weight decays of the fold that are in this job.
+
+        Returns:
+            One classifier for each of its weight decays.
+        """
         return train_until_stopped(
             Lockstep(
                 fold,
@@ -349,27 +371,33 @@ class Lockstep:
     def __init__(
         self, fold: Fold, start: FloatArray, protocol: MinibatchSettings, cancelled: threading.Event
     ) -> None:
-        """Start all classifiers from the same weights.
+        """Start p classifiers, one for each weight decay, from the same weights.
 
         Args:
-            fold: The items, their orders and the p weight decays.
-            start: The weights of each classifier before the first step, (c, w).
+            fold: The items, their order in each epoch and the p weight decays.
+            start: The weights of each classifier before the first step, (c, w): a row per class.
             protocol: The settings of training.
             cancelled: Set from another thread to end the training before the next epoch.
         """
         self.fold = fold
         self.protocol = protocol
         self.cancelled = cancelled
+        # The optimiser's name, and its settings such as the learning rate.
         self.optimiser, self.settings = parse_optimiser(protocol.optimiser)
         self.decays = np.array(fold.decays, dtype=np.float32)
         self.remaining_members = np.arange(len(self.decays))
         self.n_steps = 0
+        # The weights of all classifiers, (p, c, w).
         self.weights = np.repeat(start[None], len(self.decays), axis=0)
+        # The optimisers' memory of earlier gradients: Adam's two moments, or SGD's momentum.
         self.gradient_means = np.zeros_like(self.weights)
         self.squared_gradient_means = np.zeros_like(self.weights)
 
     def train(self, epochs: range) -> None:
-        """Train through these epochs, each in its own order of the items.
+        """Train all remaining classifiers through these epochs.
+
+        Args:
+            epochs: The numbers of the epochs from 0; each has its own order of the items.
 
         Raises:
             CancelledError: Another thread has failed, or the user pressed Ctrl-C.
@@ -384,11 +412,16 @@ class Lockstep:
                 self._train_on(block)
 
     def _train_on(self, block: ItemBlock) -> None:
-        """Train on the batches of a block of items: the compiled loops change the weights in place.
+        """Train all remaining classifiers on a block of items, batch by batch.
 
-        Labels of two dimensions are soft labels, (items, c).
+        The compiled loops change ``self.weights`` and the optimiser's arrays in place, and return
+        the number of steps so far.
+
+        Args:
+            block: The items with their embeddings. Its labels are classes, (items,), or soft
+                labels, the share of each class, (items, c).
         """
-        # Here, because the module compiles when it is imported.
+        # Imported only here, because the import compiles the loops.
         from stsbench.evaluators.probe import kernels
 
         labels = block.labels
@@ -396,7 +429,7 @@ class Lockstep:
         has_soft_labels = block.labels.ndim > 1
         if has_soft_labels:
             soft_labels = block.labels
-            # The loops do not read ``labels`` then, but need some array of this type.
+            # With soft labels the loops do not read ``labels``: any array of its type will do.
             labels = block.embedding_rows
         self.n_steps = kernels.train_classifiers(
             block.u, block.v, kernels.FEATURE_CODES[self.fold.train.pool.features],
@@ -418,10 +451,10 @@ class Lockstep:
         return np.array(self.weights[position])
 
     def keep(self, stays: BoolArray) -> None:
-        """Continue with the marked members.
+        """Drop the classifiers that are not trained any further.
 
         Args:
-            stays: The members that are still trained, (m,), bool.
+            stays: Whether each of the m remaining classifiers is kept, (m,), bool.
         """
         if stays.all():
             return
@@ -439,13 +472,15 @@ def _predict_classes(weights: FloatArray, items: ProbeItems) -> IndexArray:
         weights: The weights of p classifiers, (p, c, w); w includes the bias and padding.
         items: The n items.
     """
-    # Here, because the module compiles when it is imported.
+    # Imported only here, because the import compiles the loops.
     from stsbench.evaluators.probe import kernels
 
+    # Compiled loops know each kind of features by a number.
+    feature_code = kernels.FEATURE_CODES[items.pool.features]
     classes_by_block = []
     for block in items.blocks():
         classes = np.empty((len(weights), len(block.embedding_rows)), dtype=np.int64)
-        code = kernels.FEATURE_CODES[items.pool.features]
-        kernels.predict(block.u, block.v, code, block.embedding_rows, weights, classes)
+        # This fills ``classes``.
+        kernels.predict(block.u, block.v, feature_code, block.embedding_rows, weights, classes)
         classes_by_block.append(classes)
     return np.concatenate(classes_by_block, axis=1)

@@ -69,12 +69,12 @@ class StackedSolver(MinibatchSolver):
     """
 
     def __init__(self, protocol: MinibatchSettings, run: ProbeRun) -> None:
-        """Draw the first weights, which all classifiers share.
+        """Draw the first weights, from which all classifiers start.
 
         Args:
             protocol: The settings of training; ``nhid`` is the number of hidden units, 0 for a
                 linear classifier.
-            run: The numbers of features and classes, the seed and the device.
+            run: The number of features (``width``), of classes, the seed and the device.
         """
         super().__init__(protocol, run)
         self.device = torch.device(run.device)
@@ -87,10 +87,12 @@ class StackedSolver(MinibatchSolver):
         """The embeddings of pools that are in memory, by the pool's ``id``."""
 
     def fit(self, folds: Sequence[Fold]) -> list[list[TrainedWeights]]:
-        """Train one classifier per fold and weight decay of it.
+        """Train one classifier for each fold and each of its weight decays.
 
-        Folds with the same orders, pool and number of weight decays are trained in one stack, as
-        many as fit the memory for it.
+        Classifiers are trained in stacks, all of a stack at once: their weights are joined to one
+        tensor with axes for folds and weight decays. A stack has as many folds as fit the memory
+        for it. Folds may share a stack if they have the same order of items in each epoch
+        (``orders``), the same embeddings (``train.pool``) and equally many weight decays.
 
         Args:
             folds: The folds, each with its p weight decays.
@@ -98,13 +100,13 @@ class StackedSolver(MinibatchSolver):
         Returns:
             The classifiers of each fold, in the order of its weight decays.
         """
-        # The positions of folds that may share a stack: all that is in the key is equal for them.
+        # The positions of folds that may share a stack, by what is equal for them.
         stackable_folds: dict[tuple[int, int, int, int], list[int]] = defaultdict(list)
         for index, fold in enumerate(folds):
-            # A fold whose pool is read by chunks is a stack of its own.
+            # A fold whose embeddings are read from a file in chunks is a stack of its own.
             own_stack = -1 if fold.train.pool.is_resident else index
-            key = (id(fold.orders), id(fold.train.pool), len(fold.decays), own_stack)
-            stackable_folds[key].append(index)
+            stack_key = (id(fold.orders), id(fold.train.pool), len(fold.decays), own_stack)
+            stackable_folds[stack_key].append(index)
         classifiers_by_fold: dict[int, list[TrainedWeights]] = {}
         for fold_indices in stackable_folds.values():
             p = len(folds[fold_indices[0]].decays)
@@ -119,9 +121,10 @@ class StackedSolver(MinibatchSolver):
         return [classifiers_by_fold[index] for index in range(len(folds))]
 
     def _max_folds_per_stack(self, p: int) -> int:
-        """Return how many folds, at least one, fit the memory for a stack.
+        """Return how many folds, at least one, may be trained together in one stack.
 
-        Both the weights of their classifiers and the activations of a batch must fit.
+        Neither the weights of their classifiers nor the activations of a batch (all numbers that
+        its forward pass computes) may be more than ``MAX_STACK_VALUES`` numbers.
 
         Args:
             p: The number of weight decays, and so of classifiers, of a fold.
@@ -135,22 +138,21 @@ class StackedSolver(MinibatchSolver):
         """Return the predicted class of each item, (m,).
 
         Args:
-            classifier: A classifier; its weights are the weight and bias of each layer, without
-                axes for folds and penalties.
+            classifier: A trained classifier; its weights are the weight and bias of each layer.
             items: The m items.
         """
-        # A stack of one fold and one penalty: both axes are put before.
+        # Tensors get two axes in front, as if there were one fold and one weight decay.
         weights = [tensor[None, None] for tensor in classifier.weights]
         classes = self.predict_classes(weights, items)  # (m, 1)
         return np.asarray(classes[:, 0].cpu().numpy())
 
     @torch.no_grad()
     def predict_classes(self, weights: Sequence[Tensor], items: ProbeItems) -> Tensor:
-        """Return the class that each classifier of one fold predicts for each item, (n, p).
+        """Return the class that each of p classifiers predicts for each item, (n, p).
 
         Args:
-            weights: The weights and biases of the classifiers, each (1, p, …): one fold, p
-                penalties.
+            weights: The weights and biases of the classifiers' layers, each (1, p, ...): p
+                classifiers of one fold.
             items: The n items.
         """
         classes = []
@@ -166,18 +168,22 @@ class StackedSolver(MinibatchSolver):
         return torch.cat(classes)
 
     def move_to_device(self, pool: FeaturePool, block: ItemBlock) -> DeviceEmbeddings:
-        """Return a block's embeddings as tensors; those of a pool in memory are moved once.
+        """Return the embeddings of a block of items as tensors on the device.
 
-        A pool that is read by chunks has other embeddings in each block, so these are not stored.
+        If the embeddings of the whole split are in memory (``pool.is_resident``), the block holds
+        them all, and they are moved once. Otherwise each block has other embeddings.
 
         Args:
-            pool: The pool of the block's items.
+            pool: The embeddings of the split that the items are of.
             block: The items with their embeddings in memory.
+
+        Returns:
+            The embeddings ``u`` of first (or only) sentences and ``v`` of second sentences.
         """
         embeddings = self._embeddings_by_pool.get(id(pool))
         if embeddings is None:
             u = torch.tensor(block.u, device=self.device)
-            # Single sentences have one array for both sides, which is moved once.
+            # Single sentences have one array as both u and v, which is moved once.
             v = u if block.u is block.v else torch.tensor(block.v, device=self.device)
             embeddings = DeviceEmbeddings(u, v)
         if pool.is_resident:
@@ -198,22 +204,24 @@ class _Stack:
     """
 
     def __init__(self, solver: StackedSolver, folds: Sequence[Fold]) -> None:
-        """Give each of the k * p classifiers a copy of the solver's first weights; train none yet.
+        """Prepare the training of k * p classifiers at once: one per fold and weight decay.
 
-        The stack's own generator, which draws dropout, starts where the solver's ended.
+        Each starts from a copy of the solver's first weights. Dropout is drawn by a generator that
+        starts where the solver's ended after drawing those.
 
         Args:
             solver: Has the first weights, the settings and the device.
-            folds: The k folds. They have the same batch orders, take their items from the same
-                pool of embeddings, and have p weight decays each.
+            folds: The k folds, each with its own items and p weight decays. They have the same
+                order of items in each epoch, and their items are of the same split.
         """
         self.solver = solver
         self.protocol = solver.protocol
         self.folds = list(folds)
         self.decay = torch.tensor([fold.decays for fold in folds], device=solver.device)  # (k, p)
         k, p = self.decay.shape
-        # All are trained at first; keep() takes out those that are finished.
+        # The numbers of the classifiers that are still trained; keep() drops finished ones.
         self.remaining_members = np.arange(k * p)
+        # Each tensor gets two axes in front, (k, p, ...), with a copy for each classifier.
         self.weights = [
             tensor.to(solver.device).expand(k, p, *tensor.shape).clone().requires_grad_()
             for tensor in solver.first_weights
@@ -224,18 +232,22 @@ class _Stack:
         self.generator.set_state(solver.generator_state)
 
     def train(self, epochs: range) -> None:
-        """Train all classifiers through these epochs, each in its own order of the items."""
+        """Train all remaining classifiers through these epochs.
+
+        Args:
+            epochs: The numbers of the epochs from 0; each has its own order of the items.
+        """
         batch_size = self.protocol.batch_size
         for epoch in epochs:
             order = self.folds[0].orders.permutation(epoch)
-            # Folds have different items in the same order of positions; all are of one pool.
+            # Each fold has its own training items; all take them in the same order of positions.
             first, *further = (fold.train.select(order) for fold in self.folds)
-            # Items of a pool in memory are one block, in which rows are the items' indices in the
-            # pool; so they are the same rows for all folds. A pool that is read by chunks has more
-            # blocks, with rows of their own, but then the stack has only one fold.
+            # If the split's embeddings are in memory, there is one block, in which an item's row is
+            # its index in the split, for the items of every fold. Otherwise there are more blocks,
+            # each with rows of its own, but then the stack has only one fold.
             for block in first.blocks(multiple_of=batch_size):
                 embeddings = self.solver.move_to_device(first.pool, block)
-                # The row of each of the m items of each of the k folds in the embeddings, (k, m).
+                # For each of the k folds, the row in the embeddings of each of its m items, (k, m).
                 rows = self._stack([block.embedding_rows, *(items.indices for items in further)])
                 labels = self._stack([block.labels, *(items.labels for items in further)])
                 for start in range(0, rows.shape[1], batch_size):
@@ -249,16 +261,17 @@ class _Stack:
         return torch.from_numpy(np.stack(arrays)).to(self.solver.device)
 
     def _step(self, x: Tensor, labels: Tensor) -> None:
-        """Train every classifier on its fold's batch, one step.
+        """Train every classifier by one step on the batch of its fold.
 
-        The loss is the sum over all classifiers: none depends on another's weights, so each gets
+        The loss is the sum over all classifiers. None depends on another's weights, so each gets
         the gradient of its own loss.
 
         Args:
-            x: The features of each fold's batch, (k, b, w).
-            labels: Their labels, (k, b).
+            x: The features of the b items of each of k folds' batches, (k, b, w).
+            labels: The labels of these items, (k, b).
         """
         batch_size = x.shape[1]
+        # The logits of c classes by each of the p classifiers of a fold.
         logits = _logits(self.weights, x, self._dropout(batch_size))  # (k, b, p, c)
         # All classifiers of a fold have the same labels.
         labels_of_classifiers = labels[:, :, None].expand(logits.shape[:-1])  # (k, b, p)
@@ -277,9 +290,16 @@ class _Stack:
         self.optimiser.step()
 
     def _dropout(self, batch_size: int) -> Tensor | None:
-        """Draw the factors of the hidden units, (b, h), the same for all classifiers.
+        """Draw the factors by which dropout multiplies the hidden units in a batch.
 
-        They are drawn on the CPU, as torch draws there; None without dropout.
+        They are drawn on the CPU, so that they are the same on every device.
+
+        Args:
+            batch_size: The number of items b of the batch.
+
+        Returns:
+            The factors, (b, h) for h hidden units, the same for all classifiers: 0 for a dropped
+            unit. None if there is no dropout or no hidden layer.
         """
         keep_probability = 1 - self.protocol.dropout
         if keep_probability == 1 or not self.protocol.nhid:
@@ -292,7 +312,8 @@ class _Stack:
     def accuracies(self) -> Float64Array:
         """Compute the accuracy of each classifier on its fold's development items, (k * p,).
 
-        The order is that of ``remaining_members``: all penalties of the first fold come first.
+        All p weight decays of the first fold come first, then those of the next fold. This is also
+        the order of ``self.remaining_members``.
         """
         accuracies = []
         for index, fold in enumerate(self.folds):
@@ -309,23 +330,22 @@ class _Stack:
         return [tensor[fold, penalty].detach().clone() for tensor in self.weights]
 
     def keep(self, stays: BoolArray) -> None:
-        """Drop the folds that have no marked classifier, from all tensors and optimiser states.
+        """Drop the folds in which all classifiers are finished.
 
-        A classifier that need not stay, in a fold with one that must, is trained further, and
-        ignored by the caller: the tensors hold complete folds.
+        They are removed from all tensors and from the optimiser's state. The tensors hold whole
+        folds: a finished classifier in a fold with an unfinished one is trained further, which the
+        caller ignores.
 
         Args:
-            stays: The classifiers that must stay, (k * p,), bool, in the order of
-                ``remaining_members``.
+            stays: Whether each remaining classifier is unfinished, (k * p,), bool; fold by fold.
         """
         stays_by_fold = stays.reshape(self.decay.shape)
         fold_indices = np.flatnonzero(stays_by_fold.any(axis=1))
         # No fold is finished: nothing to copy.
         if len(fold_indices) == len(stays_by_fold):
             return
-        self.remaining_members = self.remaining_members.reshape(stays_by_fold.shape)[
-            fold_indices
-        ].ravel()
+        members_by_fold = self.remaining_members.reshape(stays_by_fold.shape)
+        self.remaining_members = members_by_fold[fold_indices].ravel()
         self.folds = [self.folds[index] for index in fold_indices]
         indices = torch.from_numpy(fold_indices).to(self.solver.device)
         self.decay = self.decay[indices]
@@ -340,23 +360,24 @@ class _Stack:
 
 
 def _logits(weights: Sequence[Tensor], x: Tensor, dropout: Tensor | None = None) -> Tensor:
-    """Return the logits (k, b, p, c) of p classifiers per fold for items x (k, b, w).
+    """Return the logits of p classifiers per fold for items, (k, b, p, c).
 
     Letters: k folds, b items of a batch, p weight decays, c classes, w features, h hidden units. A
-    hidden layer is followed by dropout and then the sigmoid, in the toolkit's order.
+    hidden layer is followed by dropout and then the sigmoid, in the order of SentEval's toolkit.
 
     Args:
         weights: Weight (k, p, c, w) and bias (k, p, c) of a linear classifier; or weight (k, p, h,
             w) and bias (k, p, h) of a hidden layer, then weight (k, p, c, h) and bias (k, p, c) of
             the output layer.
-        x: The features of the items; all p classifiers of a fold see the same.
+        x: The features of the items, (k, b, w), the same for all p classifiers of a fold.
         dropout: The factors of the hidden units, (b, h); None without dropout.
     """
-    first, bias, *output_layer = weights
-    k, p, n_outputs, width = first.shape
-    # One product for all penalties of a fold: their outputs lie side by side, (k, w, p * outputs).
-    matrix = first.reshape(k, p * n_outputs, width).transpose(1, 2)
-    z = (x @ matrix).view(k, -1, p, n_outputs) + bias[:, None]
+    first_weight, first_bias, *output_layer = weights
+    k, p, n_outputs, width = first_weight.shape
+    # One matrix product for all classifiers of a fold: their outputs are columns side by side,
+    # (k, w, p * n_outputs).
+    matrix = first_weight.reshape(k, p * n_outputs, width).transpose(1, 2)
+    z = (x @ matrix).view(k, -1, p, n_outputs) + first_bias[:, None]
     if not output_layer:
         return z
     if dropout is not None:

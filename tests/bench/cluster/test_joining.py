@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from stsbench.bench import ray_cluster as joining
-from stsbench.bench.ray_cluster import is_everywhere, is_shared_folder, serve_files
+from stsbench.bench.ray_cluster import exists_on_every_machine, is_shared_folder, serve_files
 from stsbench.core.provenance import encoder_identity
 from stsbench.encoders.load import load_encoder
 from tests.training.students import sentences
@@ -41,12 +41,14 @@ def test_a_folder_that_is_there_is_used_as_it_is(folder, lending, monkeypatch):
     )
     found = lending.get(lending.put(load_encoder(str(folder))))
     assert found.checkpoint.folder == folder
-    assert is_everywhere(lending, folder) and not is_everywhere(lending, folder / "none")
+    assert exists_on_every_machine(lending, folder) and not exists_on_every_machine(
+        lending, folder / "none"
+    )
     assert is_shared_folder(lending, folder)
 
 
 def test_a_folder_that_is_missing_is_made_of_what_was_lent(folder, lending, monkeypatch):
-    monkeypatch.setattr(joining, "is_everywhere", lambda ray, folder: False)
+    monkeypatch.setattr(joining, "exists_on_every_machine", lambda ray, folder: False)
     encoder = load_encoder(str(folder))
     before, texts = encoder_identity(encoder), sentences(8)
     expected = load_encoder(str(folder)).encode(texts)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from stsbench.bench.progress import RunCallbacks
-from stsbench.bench.ray_cluster import VersionMismatch, catch_errors, check_versions
+from stsbench.bench.ray_cluster import VersionMismatch, call_or_return_error, check_versions
 from stsbench.bench.run import RunContext, run
 from stsbench.bench.workers import (
     JobResult,
@@ -140,7 +140,7 @@ def test_what_a_worker_raises_comes_back_as_words():
     def bug() -> Any:
         raise ZeroDivisionError("no quotient")
 
-    user_error, exception = catch_errors(mistake), catch_errors(bug)
+    user_error, exception = call_or_return_error(mistake), call_or_return_error(bug)
     assert isinstance(user_error, EncoderError) and user_error.hint == "take another"
     assert isinstance(exception, RuntimeError) and str(exception) == "no quotient"
     assert "ZeroDivisionError" in exception.__notes__[0]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stsbench.encoders.transformer.pooling import ALIASES
+from stsbench.encoders.transformer.pooling import POOLING_ALIASES
 
 Array = np.ndarray[Any, np.dtype[np.floating[Any]]]
 POOLINGS = [
@@ -19,7 +19,7 @@ POOLINGS = [
 
 def literal_pool(name: str, states: Sequence[np.ndarray[Any, Any]]) -> Array:
     """Pool one sentence's hidden states, (t, h) a layer from the word embeddings up."""
-    kind, _, rest = ALIASES.get(name, name).partition("(")
+    kind, _, rest = POOLING_ALIASES.get(name, name).partition("(")
     layers = [int(i) for i in rest.rstrip(")").split(",")] if rest else [-1]
     if kind == "wk":
         woven: Array = literal_wk(np.stack(states[layers[0] :]).astype(np.float64))

@@ -180,7 +180,7 @@ def test_adapters_come_from_the_hub(tiny, hub: Hub, monkeypatch):
     }
     commit = hub.add("model", "owner/adapter", files).commit
     (found,) = encoder(Path(tiny["qwen"]), adapters=[f"owner/adapter@{commit}"]).adapters
-    assert found.digests() == {name: sha256(content) for name, content in files.items()}
+    assert found.file_hashes() == {name: sha256(content) for name, content in files.items()}
     hub.add("model", "owner/none", {"config.json": b"{}"})
     with pytest.raises(SourceError, match="no such file"):
         encoder(Path(tiny["qwen"]), adapters=["owner/none"])

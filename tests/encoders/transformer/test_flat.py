@@ -23,7 +23,7 @@ from stsbench.encoders.engine.drift import read_environment
 from stsbench.encoders.engine.embed import embed_all
 from stsbench.encoders.transformer import flat
 from stsbench.encoders.transformer.encoder import TransformerEncoder
-from stsbench.encoders.transformer.flat import TokenLayout, leave_out_padding
+from stsbench.encoders.transformer.flat import TokenLayout, try_omitting_padding
 from tests.encoders.fakes import Plain
 from tests.encoders.transformer.segments import attend_literally
 from tests.training.students import sentences
@@ -57,7 +57,7 @@ def test_states_and_gradients_are_those_of_the_padded_model(tiny, architecture):
         if architecture == "roberta":
             batch["input_ids"][batch["attention_mask"] == 0] = model.config.pad_token_id
         if is_flat:
-            assert leave_out_padding(model, attend_literally) == ""
+            assert try_omitting_padding(model, attend_literally) == ""
         is_token = batch["attention_mask"] == 1
         output = model(**batch, output_hidden_states=True)
         states = torch.stack(output.hidden_states)[:, is_token]
@@ -82,7 +82,7 @@ def test_a_classifier_of_pairs_reads_the_states_of_its_flat_model(tiny, architec
     if architecture == "bert":
         batch["token_type_ids"] = second.long().expand(len(LENGTHS), -1)
     expected = model(**batch).logits
-    assert leave_out_padding(model.base_model, attend_literally) == ""
+    assert try_omitting_padding(model.base_model, attend_literally) == ""
     shapes = []
     model.base_model.embeddings.register_forward_hook(
         lambda module, inputs, output: shapes.append(output.shape[:2])
@@ -98,7 +98,7 @@ def test_a_model_that_cannot_stays_as_it_is_and_the_reason_is_there(tiny):
     models[2].set_attn_implementation("eager")
     for model in models:
         expected = model(**batch).last_hidden_state
-        reason = leave_out_padding(model, attend_literally)
+        reason = try_omitting_padding(model, attend_literally)
         assert reason.startswith(type(model).__name__) and len(reason) > 25
         assert not flat.omits_padding(model) and flat.layout_of(model) is None
         assert torch.equal(model(**batch).last_hidden_state, expected)
@@ -111,7 +111,7 @@ def test_a_model_whose_states_would_differ_stays_as_it_is(tiny):
         return attend_literally(query, key, value, layout, **options)
 
     model = opened(tiny, "bert")
-    assert "mixes up sentences" in leave_out_padding(model, attend_to_all)
+    assert "mixes up sentences" in try_omitting_padding(model, attend_to_all)
     assert not flat.omits_padding(model)
 
 
@@ -137,14 +137,14 @@ def test_a_model_is_trained_with_padding_if_its_gradients_would_differ(tiny, rai
         return _WrongGradient.apply(attended, raises)  # type: ignore[no-untyped-call]
 
     model = opened(tiny, "bert")
-    reason = leave_out_padding(model, attend, for_training=True)
+    reason = try_omitting_padding(model, attend, for_training=True)
     assert ("no gradient of this kernel" if raises else "mixes up sentences") in reason
     assert not flat.omits_padding(model)
-    assert leave_out_padding(model, attend) == ""
+    assert try_omitting_padding(model, attend) == ""
     trained = opened(tiny, "bert")
-    assert leave_out_padding(trained, attend_literally, for_training=True) == ""
+    assert try_omitting_padding(trained, attend_literally, for_training=True) == ""
     frozen = opened(tiny, "bert").requires_grad_(False)
-    assert leave_out_padding(frozen, attend_literally, for_training=True) == ""
+    assert try_omitting_padding(frozen, attend_literally, for_training=True) == ""
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_embeddings_are_those_of_padded_batches_with_one_layout_each(
         )
         model = encoder.backbone.model
         if is_flat:
-            assert leave_out_padding(model, attend_literally) == ""
+            assert try_omitting_padding(model, attend_literally) == ""
         # Computed once per encoder, with a small batch.
         assert not encoder.backbone.depends_on_padding
         monkeypatch.setattr(flat, "TokenLayout", CountedLayout)
@@ -189,8 +189,8 @@ def test_ends_of_sentences_are_those_of_the_mask():
     assert layout.cu_seqlens.tolist() == [0, 3, 5, 6] and layout.max_length == 3
     assert layout.cu_seqlens.dtype == torch.int32 and layout.size == 6
     values = torch.arange(12).view(3, 4)
-    assert layout.join(values).tolist() == [[5, 6, 7, 0, 1, 8]]
-    assert torch.equal(layout.spread(layout.join(values)), values * mask)
+    assert layout.remove_padding(values).tolist() == [[5, 6, 7, 0, 1, 8]]
+    assert torch.equal(layout.restore_padding(layout.remove_padding(values)), values * mask)
     long_mask = torch.ones((1, 1001), dtype=torch.long)
     layout = TokenLayout(long_mask, attend_literally)
     assert layout.cu_seqlens.tolist() == [0, 1001, 1008] and layout.size == 1008

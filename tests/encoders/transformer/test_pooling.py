@@ -12,7 +12,7 @@ import torch
 
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.encoders.transformer import sbert_wk
-from stsbench.encoders.transformer.pooling import ALIASES, Pooling
+from stsbench.encoders.transformer.pooling import POOLING_ALIASES, Pooling
 from stsbench.encoders.transformer.prompt import Prompt
 from stsbench.encoders.transformer.sbert_wk import wk_pool
 from tests.encoders.transformer.literal import (
@@ -45,7 +45,7 @@ def pooled_by(name: str, states: Sequence[torch.Tensor], mask: torch.Tensor | No
 
 
 @pytest.mark.parametrize("left", [False, True])
-@pytest.mark.parametrize("name", [*POOLINGS, *ALIASES])
+@pytest.mark.parametrize("name", [*POOLINGS, *POOLING_ALIASES])
 def test_poolings_are_their_loops(name, left):
     single, states, mask = random_batch(left)
     expected = [literal_pool(name, one) for one in single]

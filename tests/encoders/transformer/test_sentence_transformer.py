@@ -12,7 +12,7 @@ import pytest
 
 from stsbench.core.errors import CardError, EncoderError, UnknownName
 from stsbench.encoders.base import Encoder
-from stsbench.encoders.described import library_digests
+from stsbench.encoders.described import library_file_hashes
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.metadata import read_notes
 from stsbench.encoders.transformer.encoder import TransformerEncoder
@@ -114,7 +114,7 @@ def test_fingerprint_changes_with_what_decides_embeddings(saved, dense):
     (dense / "training_args.bin").write_bytes(b"not read")
     assert of() == original
     seen = {original}
-    for name in sorted(library_digests(saved["dense"])):
+    for name in sorted(library_file_hashes(saved["dense"])):
         path = dense / name
         content = path.read_bytes()
         path.write_bytes(
@@ -122,11 +122,11 @@ def test_fingerprint_changes_with_what_decides_embeddings(saved, dense):
         )
         seen.add(of())
         path.write_bytes(content)
-    assert len(seen) == len(library_digests(saved["dense"])) + 1 >= 9
+    assert len(seen) == len(library_file_hashes(saved["dense"])) + 1 >= 9
     assert {"model.safetensors", "2_Dense/model.safetensors", "tokenizer.json"} <= set(
-        library_digests(dense)
+        library_file_hashes(dense)
     )
-    assert "1_CNN/pytorch_model.bin" in library_digests(saved["cnn"])
+    assert "1_CNN/pytorch_model.bin" in library_file_hashes(saved["cnn"])
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_router_in_the_checkpoints_own_folder_is_run_as_the_library_does(bert,
         "router_config.json",
         "document_1_Pooling/config.json",
         "query_0_Transformer/model.safetensors",
-    } <= {*library_digests(folder)}
+    } <= {*library_file_hashes(folder)}
     change(folder / "query_0_Transformer" / "config.json", _attn_implementation="someone/kernel")
     with pytest.raises(EncoderError, match="'_attn_implementation'.*'someone/kernel'"):
         SentenceTransformerEncoder(str(folder))

@@ -10,7 +10,13 @@ import pytest
 from numba import types
 
 from stsbench.evaluators.probe import kernels
-from stsbench.evaluators.probe.kernels import add_gradient, entry_point, exp, fill_logits, helper
+from stsbench.evaluators.probe.kernels import (
+    add_gradient,
+    compiled_entry_point,
+    compiled_helper,
+    exp,
+    fill_logits,
+)
 
 
 def test_a_tie_goes_to_the_first_class():
@@ -46,7 +52,7 @@ def test_logits_and_gradients_of_rows_where_they_lie(directions, columns):
 
 
 def test_exp_is_good_to_a_few_units_in_the_last_place():
-    @helper
+    @compiled_helper
     def all_of(x: npt.NDArray[np.float32]) -> None:
         for i in range(len(x)):
             x[i] = exp(x[i])
@@ -60,4 +66,4 @@ def test_exp_is_good_to_a_few_units_in_the_last_place():
 def test_a_function_that_cannot_be_cached_is_compiled_all_the_same():
     made: dict[str, Any] = {}
     exec("def double(x):\n    return 2 * x", made)
-    assert entry_point(types.float64(types.float64))(made["double"])(4.0) == 8.0
+    assert compiled_entry_point(types.float64(types.float64))(made["double"])(4.0) == 8.0

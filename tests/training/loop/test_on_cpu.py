@@ -15,9 +15,9 @@ from transformers import AutoModel, ModernBertConfig
 
 from stsbench.encoders.transformer.flat import (
     layout_of,
-    leave_out_padding,
     omits_padding,
     padding_computed,
+    try_omitting_padding,
 )
 from stsbench.training.loop import on_cpu
 from stsbench.training.loop.on_cpu import (
@@ -181,7 +181,7 @@ def test_states_and_gradients_are_the_padded_model_s(tiny, make, mask):
     for unpadded in (False, True):
         model = opened(tiny[make])
         if unpadded:
-            leave_out_padding(model, attend_in_groups)
+            try_omitting_padding(model, attend_in_groups)
         assert omits_padding(model) is unpadded
         batch = batch_of(model, mask)
         real = batch["attention_mask"] == 1
@@ -206,7 +206,7 @@ def test_states_and_gradients_are_the_padded_model_s(tiny, make, mask):
 def test_a_model_of_another_kind_is_left_as_it_is(tiny, make):
     model = opened(tiny[make])
     plain = model.forward
-    leave_out_padding(model, attend_in_groups)
+    try_omitting_padding(model, attend_in_groups)
     assert not omits_padding(model) and model.forward == plain and layout_of(model) is None
     batch = {
         "input_ids": torch.tensor([[7, 8, 9], [7, 8, 0]]),
@@ -223,7 +223,7 @@ def test_attention_that_sees_so_far_only_keeps_its_model_padded():
         local_attention=16, pad_token_id=0, cls_token_id=1, bos_token_id=1, sep_token_id=2, eos_token_id=2,
     )  # fmt: skip
     model = AutoModel.from_config(config)
-    leave_out_padding(model, attend_in_groups)
+    try_omitting_padding(model, attend_in_groups)
     assert not omits_padding(model)
 
 
@@ -236,7 +236,7 @@ def test_other_inputs_pass_to_the_padded_model(tiny):
         {"inputs_embeds": model.embeddings.word_embeddings(ids), "attention_mask": mask},
     )
     plain = [model(**one).last_hidden_state for one in inputs]
-    leave_out_padding(model, attend_in_groups)
+    try_omitting_padding(model, attend_in_groups)
     assert all(
         torch.equal(model(**one).last_hidden_state, due)
         for one, due in zip(inputs, plain, strict=True)
@@ -249,7 +249,7 @@ def test_padding_is_computed_where_it_is_asked_for_and_given_positions_are_taken
     turned = {**batch, "position_ids": torch.tensor([[5, 4, 3, 2, 1, 0]] * 3)}
     real = batch["attention_mask"] == 1
     expected, moved = (model(**one).last_hidden_state for one in (batch, turned))
-    leave_out_padding(model, attend_in_groups)
+    try_omitting_padding(model, attend_in_groups)
     with padding_computed(model):
         assert torch.equal(model(**batch).last_hidden_state, expected)
     assert not model(**batch).last_hidden_state[~real].any() and not torch.allclose(
@@ -262,7 +262,7 @@ def test_padding_is_computed_where_it_is_asked_for_and_given_positions_are_taken
 
 def test_a_copy_computes_with_its_own_weights(tiny):
     model = opened(tiny["bert"])
-    leave_out_padding(model, attend_in_groups)
+    try_omitting_padding(model, attend_in_groups)
     other = copy.deepcopy(model)
     assert omits_padding(other)
     batch = batch_of(model, "right")
@@ -279,7 +279,7 @@ def test_a_copy_computes_with_its_own_weights(tiny):
 def test_a_saved_model_knows_nothing_of_it(tiny, tmp_path):
     model = opened(tiny["bert"])
     model.save_pretrained(tmp_path / "before")
-    leave_out_padding(model, attend_in_groups)
+    try_omitting_padding(model, attend_in_groups)
     model.save_pretrained(tmp_path / "after")
     first, second = (
         json.loads((tmp_path / name / "config.json").read_text()) for name in ("before", "after")
