@@ -215,18 +215,18 @@ class TorchBackend:
         return model
 
     def load_library_model(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of no types
-        """Load a ``SentenceTransformer`` on the device.
+        """Load a model of sentence-transformers in torch, on this backend's device.
 
         Args:
-            load: Loads it in torch; called with ``dtype`` and ``device``.
-            state: Everything that can change its numbers, as JSON values: for a runtime's backend,
-                which exports it; unused here.
+            load: Loads the ``SentenceTransformer``; called with ``dtype`` and ``device``.
+            state: Not used here. A subclass that exports the model uses it: everything that can
+                change the model's numbers, as JSON values.
         """
         return load(dtype=self.dtype, device=resolve_device_name(self.device))
 
     @cached_property
     def torch_device(self) -> torch.device:
-        """The device that it runs on.
+        """The device of torch for the user's name of it, ``self.device``, after a first use.
 
         Raises:
             EncoderError: There is no such device here.

@@ -246,17 +246,18 @@ def _check_path(source: Path, path: str) -> str:
 
 
 def _read_library_config(folder: Path) -> _LibraryConfig:
-    """Read the configuration of sentence-transformers in a folder; its defaults if there is none.
+    """Read the configuration file of sentence-transformers in a checkpoint's folder.
+
+    Returns:
+        What it says on prompts, similarity and size; the library's defaults without a file.
 
     Raises:
         EncoderError: The file is broken.
     """
     path = folder / LIBRARY_CONFIG_FILE
-    return (
-        decode_json_file(path, _LibraryConfig, problem="cannot be used")
-        if path.is_file()
-        else _LibraryConfig()
-    )
+    if not path.is_file():
+        return _LibraryConfig()
+    return decode_json_file(path, _LibraryConfig, problem="cannot be used")
 
 
 def similarity_notes(folder: Path) -> list[str]:

@@ -52,10 +52,10 @@ FILE_PREFIXES = tuple(FILE_ENCODERS_BY_PREFIX)
 def load_encoder(
     name: str | Path, *, params: Mapping[str, Any] | None = None, catalogue: Catalogue | None = None
 ) -> Encoder:
-    """Return the encoder of this name.
+    """Return the encoder of a name or path.
 
-    An encoder that is fitted on texts (whitening, flow) needs some by ``fit_texts`` before it
-    embeds.
+    An encoder that is fitted on texts (whitening, flow) cannot embed before its method
+    ``fit_texts`` has been called with some.
 
     Args:
         name: A trained recipe (``recipe@3`` is its seed 3), a card's id, a card file, a checkpoint
@@ -108,6 +108,7 @@ def make_processor(
         catalogue: Catalogue | None = None,
         **params: Any,  # noqa: ANN401 - the method's
     ) -> FittableEncoder:
+        """Load the base, and return the encoder that will transform its embeddings."""
         transform = method(**params)
         catalogue = catalogue or Catalogue()
         refusal = CardError(f"base '{base}' is itself fitted on texts; name an encoder that is not")

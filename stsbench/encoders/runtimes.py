@@ -138,11 +138,14 @@ class RuntimeModel(torch.nn.Module):
         )
 
     def _run_batch(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> NamedArrays:
-        """Run one batch and return the needed outputs by their names in the file.
+        """Run the file on one batch and return the needed outputs, by their names in the file.
 
         Args:
-            ids: Token ids (b, t).
+            ids: The token ids, (b, t).
             mask: 1 at tokens and 0 at padding, (b, t).
+
+        Raises:
+            EncoderError: The runtime fails.
         """
         inputs = _make_model_inputs(ids, mask)
         file_inputs = {name: inputs[name] for name in self.inputs}
@@ -225,11 +228,11 @@ class _StatesByLayer:
     """The hidden states of a runtime's model by layer, as transformers' models have them."""
 
     def __init__(self, model: RuntimeModel, outputs: dict[str, torch.Tensor]) -> None:
-        """Store the outputs of a batch.
+        """Store the outputs of a model for a batch.
 
         Args:
-            model: The model, whose number of layers and file are read.
-            outputs: Its outputs by their names in the network.
+            model: The model: its number of layers is read, and its file is named in errors.
+            outputs: Its outputs, by the names that ``output_name`` gives hidden states.
         """
         self.model = model
         self.outputs = outputs

@@ -256,7 +256,11 @@ class DriftMonitor:
 
     @cached_property
     def _probes(self) -> FloatArray:
-        """The embeddings of the probe sentences, (n, d); (0, 0) if they cannot be embedded."""
+        """The embeddings of the probe sentences, (n, d), computed at the first access.
+
+        These are a few fixed sentences that show whether the encoder still embeds as before. The
+        array is (0, 0) if the encoder cannot embed them, or not to finite numbers.
+        """
         no_embeddings = np.empty((0, 0), dtype=np.float32)
         # An encoder that scores pairs of sentences embeds other texts: pairs of these sentences.
         texts = getattr(self.encoder, "probe_texts", PROBE_SENTENCES)
@@ -343,6 +347,8 @@ SKETCH_SIZE = 16
 
 def archive_folder(folder: Path) -> Path:
     """Rename a folder of stored embeddings, so that they are not reused, and return its new path.
+
+    The new name has the time in it.
 
     Raises:
         OutputError: The folder cannot be renamed.

@@ -162,12 +162,13 @@ class Engine:
         on_progress: ProgressCallback = lambda done, total: None,
         on_notice: NoticeCallback = lambda message: None,
     ) -> None:
-        """Keep the encoder and the store.
+        """Store the arguments; nothing is embedded yet.
 
         Args:
             encoder: The encoder that embeds.
-            store: The store of its embeddings; without one they are kept in memory.
-            on_progress: Called with the tokens, or sentences, that are embedded and their total.
+            store: The store of its embeddings; None to keep them in memory only.
+            on_progress: Called after each batch with the number of tokens that are embedded and the
+                number of all to embed; for an encoder without tokens, characters or texts.
             on_notice: Called with a message for the user that is no error.
         """
         self.encoder = encoder

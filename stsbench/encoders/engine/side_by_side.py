@@ -91,7 +91,7 @@ class SideBySide:
     """Embeds batches side by side, as one engine does again and again."""
 
     def __init__(self, n_threads: int) -> None:
-        """Start with as many workers as there are threads.
+        """Start with as many batches at a time as torch has threads.
 
         Args:
             n_threads: The number of threads that torch uses here for one operation.

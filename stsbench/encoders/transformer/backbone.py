@@ -203,7 +203,7 @@ class TokenCounter:
     """A function that counts the tokens of texts, without those that a tokenizer adds."""
 
     def __init__(self, model: str, revision: str = "unpinned") -> None:
-        """Open a tokenizer.
+        """Load the tokenizer by whose tokens texts are counted.
 
         Args:
             model: A checkpoint's folder, or the id of a model on the Hub.
@@ -330,14 +330,22 @@ class Backbone:
     """
 
     def __init__(self, tokenizer: Any, model: Any, device: torch.device) -> None:  # noqa: ANN401 - transformers
-        """Store a loaded tokenizer and model, and read the facts of both that embedding needs.
+        """Store a loaded tokenizer and model, and read from them what embedding needs.
+
+        This is the ids of special tokens, the number of layers, and how positions are computed.
+
+        Args:
+            tokenizer: The tokenizer, of transformers.
+            model: The model, of transformers or another runtime.
+            device: The device of the model.
 
         Raises:
-            EncoderError: The configuration lacks the number of layers.
+            EncoderError: The model's configuration lacks the number of layers.
         """
         self.tokenizer = tokenizer
         self.model = model
         self.device = device
+        # A tokenizer without a padding token pads with the token for the end, or with id 0.
         pad_token = tokenizer.pad_token_id
         if pad_token is None:
             pad_token = tokenizer.eos_token_id or 0
@@ -351,8 +359,9 @@ class Backbone:
             raise EncoderError(
                 f"a model of type '{config.model_type}' does not say its layers"
             ) from error
-        # RoBERTa and similar models compute positions from the ids, starting behind the padding id.
-        # A module of theirs has that id; so has a bare table of word vectors, which computes none.
+        # RoBERTa and similar models compute positions from the token ids. One can tell by the
+        # attribute `padding_idx` of their module `embeddings`. If that module is just a table of
+        # word vectors, it has the attribute too, but computes no positions.
         embeddings = getattr(model, "embeddings", None)
         is_bare_table = isinstance(embeddings, torch.nn.Embedding)
         self._computes_positions = hasattr(embeddings, "padding_idx") and not is_bare_table
@@ -430,17 +439,18 @@ class Backbone:
             return int(self.model(input_ids=ids).last_hidden_state.shape[-1])
 
     def tokenize(self, sentences: Sequence[str], *, max_length: int | None) -> TokenIds:
-        """Return the token ids of each sentence with its special tokens.
+        """Return the token ids of each sentence, special tokens included.
 
         Args:
             sentences: The sentences.
             max_length: The number of tokens after which a sentence is cut; None to cut none.
 
         Raises:
-            EncoderError: The model has no embedding for a token.
+            EncoderError: A token id is beyond the model's vocabulary, so that the tokenizer is of
+                another model.
         """
         tokens = make_token_ids(self.tokenizer, sentences, max_length=max_length)
-        # Looked up each time: training may add tokens.
+        # Read at each call, because training may add tokens to the model.
         vocabulary_size = int(self.model.get_input_embeddings().num_embeddings)
         if len(tokens.ids) and tokens.ids.max() >= vocabulary_size:
             raise EncoderError(
@@ -620,7 +630,9 @@ def _refuse_missing_weights(folder: Path, missing_keys: Sequence[str], pooling: 
 
 
 def _make_bidirectional(model: Any) -> None:  # noqa: ANN401 - transformers is untyped
-    """Let each token of a decoder attend to those after it.
+    """Let each token of a decoder attend to those after it too, and check that it does.
+
+    By default the attention of a decoder is causal: a token attends only to those before it.
 
     Args:
         model: A model of transformers, which is changed in place.

@@ -331,7 +331,10 @@ class TransformerEncoder(CheckpointEncoder):
         )
 
     def processor_threads(self) -> int:
-        """Return how many threads of torch embed here; 1 on a GPU or in another runtime."""
+        """Return the number of threads on which torch computes embeddings on the processor.
+
+        It is 1 if torch does not compute there: on a GPU, or if another runtime runs the model.
+        """
         import torch
 
         is_runtime = isinstance(self.backend, RuntimeBackend)

@@ -132,7 +132,7 @@ class Gru(nn.Module):
         )
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> Tensor:
-        """Read sentences and return the last state of each, of both directions joined.
+        """Return the GRU's state after the last word of each sentence; of both directions, joined.
 
         Args:
             vectors: Word vectors (b, t, w), with padding behind each sentence.
@@ -176,11 +176,12 @@ class LastState(nn.Module):
             vectors: Word vectors (b, t, w), with padding behind each sentence.
             lengths: The number of words of each sentence, (b,), at least 1.
         """
+        # A packed sequence has no padding, so that the GRU stops at the end of each sentence.
         packed = pack_padded_sequence(
             vectors, lengths.cpu(), batch_first=True, enforce_sorted=False
         )
         _, last_states = self.gru(packed)
-        last_state: Tensor = last_states[0]
+        last_state: Tensor = last_states[0]  # of the only layer
         return last_state
 
 
@@ -188,7 +189,10 @@ class ResetBeforeGru(nn.Module):
     """TensorFlow's GRU: the state is reset before its product, and gates begin open (bias 1)."""
 
     def __init__(self, word_size: int, hidden: int) -> None:
-        """Make the layer with TensorFlow's initial weights: Glorot's, gate biases 1, others 0.
+        """Make the layer with the initial weights of TensorFlow's GRU.
+
+        Matrices are drawn by Glorot's rule. The biases of the two gates (reset and update) are 1,
+        that of the candidate, the new state, is 0.
 
         Args:
             word_size: The size of a word vector.

@@ -79,7 +79,8 @@ def _make_treebank(*, moses: bool) -> WordSplit:
     """Return the function that splits a sentence into words by the rules of the Penn Treebank.
 
     Args:
-        moses: Split "don't" into "don" and "'t" as Moses does, not into "do" and "n't".
+        moses: Split "don't" into "don" and "'t", as the tokeniser of Moses does; otherwise it is
+            split into "do" and "n't".
 
     Raises:
         EncoderError: NLTK is not installed.
@@ -195,7 +196,11 @@ class SavedWordEncoder:
         return {word: row for row, word in reversed(list(enumerate(self.words)))}
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Read the weights by name, in float32."""
+        """Return the weights of the encoder by name, in float32.
+
+        Raises:
+            EncoderError: Their file cannot be read.
+        """
         from safetensors.torch import load_file
 
         path = self.folder / WEIGHTS_FILE
@@ -292,7 +297,11 @@ class BagEncoder(ABC):
         """Return the vectors of these rows, (len(rows), d)."""
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
-        """Return embeddings (n, d)."""
+        """Return embeddings (n, d): the sum, or the mean, of the vectors of each sentence's words.
+
+        Raises:
+            EncoderError: The sentences are no list of texts.
+        """
         check_sentences(sentences)
         # There is at least one chunk, even if empty, which shows the size of an embedding.
         starts = range(0, max(len(sentences), 1), EMBED_CHUNK)
