@@ -250,9 +250,6 @@ def _read_library_config(folder: Path) -> _LibraryConfig:
 
     Returns:
         What it says on prompts, similarity and size; the library's defaults without a file.
-
-    Raises:
-        EncoderError: The file is broken.
     """
     path = folder / LIBRARY_CONFIG_FILE
     if not path.is_file():

@@ -137,6 +137,7 @@ def find_cards_of_model(model: str, catalogue: Catalogue) -> list[str]:
         catalogue: The cards.
     """
     names = []
+    # The names of all encoders' cards.
     for name in catalogue.paths("baselines"):
         card = catalogue.encoder(name)
         is_of_model = str(card.params.get("model", "")).casefold() == model.casefold()

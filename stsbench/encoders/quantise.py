@@ -54,7 +54,7 @@ def quantise_onnx(name: str | Path, out: Path) -> None:
     """
 
     def write_onnx(encoder: Encoder, model: RuntimeModel, path: Path) -> str:
-        """Write the int8 file to a path; return a note on how it was made."""
+        """Write the int8 file of an encoder's model to a path; return how it was made."""
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
         # One scale per channel, a column of weights. The library's default, one scale per matrix,
@@ -92,7 +92,7 @@ def quantise_openvino(name: str | Path, out: Path, corpus: Corpus) -> None:
     texts = texts.take(order[:MAX_MEASURED_SENTENCES].tolist())
 
     def write_openvino(encoder: Encoder, model: RuntimeModel, path: Path) -> str:
-        """Write the int8 file to a path; return a note on how it was made."""
+        """Write the int8 file of an encoder's model to a path; return how it was made."""
         import nncf
         import openvino
 
@@ -102,7 +102,7 @@ def quantise_openvino(name: str | Path, out: Path, corpus: Corpus) -> None:
         run = model.call
 
         def run_and_record(inputs: dict[str, npt.NDArray[Any]], names: list[str]) -> NamedArrays:
-            """Run the model as before, and add its inputs to the list."""
+            """Run the model as before, and add its inputs to ``recorded_inputs``."""
             recorded_inputs.append(inputs)
             return run(inputs, names)
 

@@ -148,6 +148,7 @@ class RuntimeModel(torch.nn.Module):
             EncoderError: The runtime fails.
         """
         inputs = _make_model_inputs(ids, mask)
+        # The inputs that the file has; `self.call` runs it, for outputs of given names.
         file_inputs = {name: inputs[name] for name in self.inputs}
         problem = f"{self.file.path}: {self.runtime} cannot embed with it"
         with translate_errors(problem, EncoderError):

@@ -237,6 +237,7 @@ class DriftMonitor:
         if not probes.size or len(origin.probe_sketch) != expected_bytes:
             return False
         old_sketch = np.frombuffer(origin.probe_sketch, dtype="<f4").reshape(shape)
+        # The share of its length by which rounding may move an embedding is `_max_drift`.
         return _largest_relative_distance(old_sketch, shorten_embeddings(probes)) <= self._max_drift
 
     @cached_property
@@ -291,6 +292,7 @@ class DriftMonitor:
         if old_rows.shape != new_rows.shape:
             return "the samples have embeddings of another size, or none"
         move = _largest_relative_distance(old_rows, new_rows)
+        # The share of its length by which rounding may move an embedding.
         if move <= self._max_drift:
             return ""
         return f"samples moved by {move:.1g} of their length, rounding by {self._max_drift:g}"
@@ -469,6 +471,7 @@ class _OwnModules(ModuleFinder):
         has_file_beside = package_folder.with_suffix(".py").is_file()
         if has_init_file or has_file_beside:
             return super().find_module(name, path, parent)
+        # No suffix and no mode of a file, and the number that stands for a package.
         return None, str(package_folder), ("", "", PACKAGE_KIND)
 
     def load_package(self, fqname: str, pathname: str) -> Any:  # noqa: ANN401 - as its base's

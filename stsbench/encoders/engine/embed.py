@@ -267,7 +267,7 @@ class Engine:
                 self._embed_served(self.encoder, batches, writer)
             else:
                 self._embed_batches(plan, batches, writer.add)
-        except EmbeddingsDiffer:
+        except EmbeddingsDiffer:  # a server embeds a text in two ways: none can be relied on
             self.store.archive()
             raise
         finally:

@@ -121,7 +121,10 @@ class SideBySide:
         start = 0
 
         def measure_speed(n_batches: int) -> float:
-            """Embed and store the next batches, and return the speed in tokens per second."""
+            """Embed and store the next ``n_batches``, and return the tokens per second.
+
+            ``start`` is the number of batches before them, ``costs`` the tokens of each text.
+            """
             nonlocal start
             next_batches = batches[start : start + n_batches]
             start_time = time.perf_counter()

@@ -355,8 +355,7 @@ class OpenAIEncoder:
     ) -> None:
         """Send the requests of all phases, and pass on each text's first embedding.
 
-        The embedding of the probe, a text that every run sends, is compared with that of earlier
-        runs, and the first one is written into the cache folder.
+        The embedding of the probe, a text that every run sends, is compared with earlier runs'.
 
         Args:
             phases: The requests of each phase, each the numbers of its texts. A phase begins when
@@ -368,18 +367,19 @@ class OpenAIEncoder:
         Raises:
             SourceError, EmbeddingsDiffer, EncoderError: As :meth:`embed_into`.
         """
-        # Raises if the key is missing or no server answers.
-        self._check_server()
+        self._check_server()  # raises if the key is missing or no server answers
         probe = len(sentences)
-        # Holds the first embedding of each text that is sent again, to compare it with the later.
         repeated = RepeatedTexts(phases, probe)
         if self._history.probe:
             repeated.embeddings[probe] = np.frombuffer(self._history.probe, dtype="<f4")
-        # For each text, whether its embedding is still to be passed on: not for blank ones.
+        # Whether each text's embedding is still to be passed on: not for blank ones.
         is_missing = np.array([bool(text.strip()) for text in texts[:-1]] + [False])
 
         def take_answer(rows: IndexArray, answer: Answer) -> None:
-            """Pass on the new embeddings of an answer, and then raise an error if any is bad."""
+            """Pass on an answer's embeddings of missing texts; then raise an error if any is bad.
+
+            ``repeated`` has the first embeddings of texts that are sent again, to compare them.
+            """
             is_finite = np.isfinite(answer.embeddings).all(axis=1)
             finite_rows = rows[is_finite]
             finite_embeddings = answer.embeddings[is_finite]

@@ -306,7 +306,6 @@ def choose_auto_class(model_type: object) -> Any:  # noqa: ANN401 - transformers
     Args:
         model_type: The ``model_type`` of the checkpoint's configuration.
     """
-    # A table from the types of such models to the names of their encoders' classes.
     if model_type not in CLASSES_OF_ENCODERS_ALONE:
         return transformers.AutoModel
     encoder_class = getattr(transformers, CLASSES_OF_ENCODERS_ALONE[str(model_type)])
@@ -330,14 +329,9 @@ class Backbone:
     """
 
     def __init__(self, tokenizer: Any, model: Any, device: torch.device) -> None:  # noqa: ANN401 - transformers
-        """Store a loaded tokenizer and model, and read from them what embedding needs.
+        """Store a tokenizer, a model and its device, and read from them what embedding needs.
 
         This is the ids of special tokens, the number of layers, and how positions are computed.
-
-        Args:
-            tokenizer: The tokenizer, of transformers.
-            model: The model, of transformers or another runtime.
-            device: The device of the model.
 
         Raises:
             EncoderError: The model's configuration lacks the number of layers.
@@ -395,7 +389,7 @@ class Backbone:
         tokenizer = load_tokenizer(checkpoint)
 
         def load_in_torch(dtype: str) -> Any:  # noqa: ANN401 - transformers
-            """Load and check the model in torch, with numbers of this type, on the CPU."""
+            """Load the checkpoint's model in torch, with ``adapters`` merged into its weights."""
             auto_class = choose_auto_class(checkpoint.config().get("model_type"))
             model, missing_keys = load_model(auto_class, checkpoint, dtype=dtype)
             _refuse_missing_weights(checkpoint.folder, missing_keys, pooling)
@@ -432,8 +426,8 @@ class Backbone:
 
         For some models it is not ``hidden_size``: Reformer's is twice that, OPT's may be smaller.
         """
-        # Two tokens are run to see it. The state of the random numbers, which a model may draw,
-        # is restored, so that a training draws the same ones whether this is called or not.
+        # Two tokens are run to see it. The state of the random numbers that a model may draw is
+        # restored, so that a training draws the same ones in any case.
         ids = torch.ones((1, 2), dtype=torch.long, device=self.device)
         with torch.no_grad(), fork_rng(self.device):
             return int(self.model(input_ids=ids).last_hidden_state.shape[-1])
@@ -446,8 +440,7 @@ class Backbone:
             max_length: The number of tokens after which a sentence is cut; None to cut none.
 
         Raises:
-            EncoderError: A token id is beyond the model's vocabulary, so that the tokenizer is of
-                another model.
+            EncoderError: A token id is beyond the model's vocabulary.
         """
         tokens = make_token_ids(self.tokenizer, sentences, max_length=max_length)
         # Read at each call, because training may add tokens to the model.
@@ -467,8 +460,8 @@ class Backbone:
         Args:
             tokens: The token ids of all sentences.
             rows: The indices of the sentences of the batch, (b,).
-            pad_left: Put the padding on the left. It is on the right in any case for a model that
-                neither computes positions from the ids nor accepts positions as an input.
+            pad_left: Put the padding on the left, unless the model neither computes positions from
+                the ids nor accepts positions as an input.
 
         Returns:
             Tensors (b, t) by name: ``input_ids``; ``attention_mask`` if there is padding; and
@@ -480,7 +473,7 @@ class Backbone:
         batch = {"input_ids": move_to(self.device, ids)}
         if not mask.all():
             batch["attention_mask"] = move_to(self.device, mask)
-            # Later code reads the lengths from the mask on the CPU, without waiting for a GPU.
+            # For code that reads lengths without waiting for a GPU.
             attach_cpu_masks(batch, {"attention_mask": torch.from_numpy(mask)})
             if pad_left and not self._computes_positions:
                 batch["position_ids"] = (batch["attention_mask"].cumsum(dim=1) - 1).clamp(min=0)
@@ -525,7 +518,7 @@ class Backbone:
         """
 
         def run_head(part: ModelInputs) -> list[torch.Tensor]:
-            """Return a list of one output, for inputs without padding or with it."""
+            """Run the model on some inputs; return a list of its head's output, (b, h)."""
             output: torch.Tensor | None = getattr(self.model(**part), "pooler_output", None)
             if output is None:
                 raise EncoderError(
@@ -540,12 +533,11 @@ class Backbone:
     ) -> list[torch.Tensor]:
         """Compute the outputs of a model for a batch, in parts if padding changes its states.
 
-        If padding changes the states, the sentences of each length are a part without padding, and
-        the states at padding are zeros.
+        Then the sentences of each length are a part without padding, and the states at padding are
+        zeros.
 
         Args:
-            batch: The model's inputs by name, each (b, t); without ``attention_mask`` there is no
-                padding.
+            batch: The model's inputs by name, each (b, t); without a mask there is no padding.
             compute: Runs the model on the inputs of some sentences, and returns a list of outputs:
                 hidden states (b, t, h), or one vector per sentence (b, h).
 

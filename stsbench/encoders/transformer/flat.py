@@ -144,7 +144,8 @@ class TokenLayout:
         fill_lengths = [n_fill] if n_fill else []
         segment_lengths = torch.tensor([0, *lengths.tolist(), *fill_lengths])
         self.max_length = int(segment_lengths.max())
-        # The index of each sentence's first token, and then the number of all tokens.
+        # The index of each sentence's first token, and then the number of all tokens. The package
+        # flash-attn calls this cu_seqlens.
         ends = segment_lengths.cumsum(dim=0).int()
         self.cu_seqlens = move_to(mask.device, ends.numpy())
         self.attention = attention

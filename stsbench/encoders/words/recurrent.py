@@ -92,7 +92,7 @@ class BiLstm(nn.Module):
             vectors, lengths.cpu(), batch_first=True, enforce_sorted=False
         )
         packed_states, _ = self.enc_lstm(packed)
-        states, _ = pad_packed_sequence(packed_states, batch_first=True)
+        states, _ = pad_packed_sequence(packed_states, batch_first=True)  # zero at padding
         return self.maximum(states)
 
 
@@ -143,8 +143,8 @@ class Gru(nn.Module):
         """
         inputs_of_directions = [vectors]
         if len(self.directions) == 2:
-            # Each sentence is reversed without its padding: step i reads the word at the position
-            # length - 1 - i. That is negative in the padding, which stays where it is.
+            # Each sentence is reversed: step i reads the word at length - 1 - i. That is negative
+            # in the padding, which stays where it is.
             steps = torch.arange(vectors.shape[1], device=vectors.device)
             positions = lengths.to(vectors.device).unsqueeze(1) - 1 - steps
             positions = torch.where(positions >= 0, positions, steps)
@@ -191,8 +191,7 @@ class ResetBeforeGru(nn.Module):
     def __init__(self, word_size: int, hidden: int) -> None:
         """Make the layer with the initial weights of TensorFlow's GRU.
 
-        Matrices are drawn by Glorot's rule. The biases of the two gates (reset and update) are 1,
-        that of the candidate, the new state, is 0.
+        Matrices are drawn by Glorot's rule; the biases of the gates are 1, of the candidate 0.
 
         Args:
             word_size: The size of a word vector.
@@ -360,8 +359,7 @@ class RecurrentEncoder(SavedWordEncoder):
     ) -> FloatArray:
         """Embed sentences in batches, the longest sentences first.
 
-        A batch has sentences of similar length and at most ``TOKEN_BUDGET`` words. If
-        ``self.batch`` is set, it has as many sentences as that.
+        A batch has at most ``TOKEN_BUDGET`` words, or ``self.batch`` sentences if that is set.
 
         Args:
             tokens: The ids of the words of each sentence.
@@ -429,8 +427,7 @@ class GruHalvesEncoder(RecurrentEncoder):
             CardError: ``append_eos`` is set and the vocabulary has no such word.
         """
         super().__init__(model, name, revision, tokens, device)
-        # Raises if there is no half of this name.
-        for half in halves:
+        for half in halves:  # raises if there is no half of this name
             look_up(f"half of {self.folder}", half, self.config.halves)
         self.halves = tuple(halves or self.config.halves)
         if append_eos and not self.config.eos:
@@ -452,14 +449,14 @@ class GruHalvesEncoder(RecurrentEncoder):
         """Return embeddings (n, d): those of the halves, each scaled to length 1, joined.
 
         A half is a GRU with its own word table; ``self.halves`` names those that are used. A word
-        that is not in the vocabulary is read as the configuration's word for unknown words.
+        not in the vocabulary is read as the configuration's word for unknown words.
 
         Raises:
             EncoderError: The vocabulary lacks a special word of the configuration.
         """
 
         def embed(ids: Tensor, lengths: Tensor) -> Tensor:
-            """Return the embeddings (b, d) of word ids (b, t), -1 at padding."""
+            """Return the halves' embeddings, joined (b, d), of word ids (b, t), -1 at padding."""
             embeddings = []
             for name in self.halves:
                 half = self.network.get_submodule(name)
@@ -567,12 +564,12 @@ class InferSentEncoder(RecurrentEncoder):
         super().__init__(model, name, revision, tokens, device)
         self.release = INFERSENT_RELEASES[self.config.version]
         self.padding: Padding = padding or self.release.padding
-        look_up("padding", self.padding, MAXIMA_OVER_TIME)
+        look_up("padding", self.padding, MAXIMA_OVER_TIME)  # raises if there is no such way
         self.batch = RELEASED_BATCH if self.padding == "batch" else None
         expected_sha256 = self.config.vectors_sha256
         config_names_path = Path(self.config.vectors).name != self.config.vectors
-        # The author of the folder must not make us open any file of this machine. A path in the
-        # configuration is only followed if the file must have a given hash.
+        # A path in the configuration is followed only with a hash of the file: the author of the
+        # folder must not make us open any file of this machine.
         if config_names_path and not vectors and not expected_sha256:
             raise DataError(
                 f"{self.folder / CONFIG_FILE}: names word vectors in a folder "

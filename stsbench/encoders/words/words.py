@@ -158,6 +158,7 @@ class SavedWordEncoder:
                 raise EncoderError(
                     f"{self.folder}: no {file}; is it the folder of a saved encoder?"
                 )
+        # The class of the configuration is that of the subclass; other keys in it are errors.
         self.config = decode_json_file(
             self.folder / CONFIG_FILE, self.CONFIG_TYPE, problem="cannot be read"
         )
