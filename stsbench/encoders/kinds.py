@@ -111,6 +111,7 @@ def find_requirement(kind: str) -> Requirement:
     """
     if kind in KINDS:
         return KINDS[kind].needs
+    # The class, function or encoder of this kind; None if it cannot be imported.
     factory: Any = None
     with suppress(StsbenchError):
         factory = ENCODERS.load(kind)

@@ -379,8 +379,7 @@ class RecurrentEncoder(SavedWordEncoder):
             batches = (order[start : start + self.batch] for start in starts)
         with torch.inference_mode():
             for batch in batches:
-                # Without sentences that have no words.
-                rows = batch[lengths[batch] > 0]
+                rows = batch[lengths[batch] > 0]  # sentences that have words
                 if len(rows):
                     ids, id_lengths = make_batch(tokens, rows, pad=-1)
                     embeddings[rows] = embed(ids, id_lengths).float().cpu().numpy()
@@ -564,7 +563,7 @@ class InferSentEncoder(RecurrentEncoder):
         super().__init__(model, name, revision, tokens, device)
         self.release = INFERSENT_RELEASES[self.config.version]
         self.padding: Padding = padding or self.release.padding
-        look_up("padding", self.padding, MAXIMA_OVER_TIME)  # raises if there is no such way
+        look_up("padding", self.padding, MAXIMA_OVER_TIME)
         self.batch = RELEASED_BATCH if self.padding == "batch" else None
         expected_sha256 = self.config.vectors_sha256
         config_names_path = Path(self.config.vectors).name != self.config.vectors
@@ -579,7 +578,7 @@ class InferSentEncoder(RecurrentEncoder):
         self.vectors_path = find_vectors(vectors or self.config.vectors)
         self.vectors_sha256 = cached_file_sha256(self.vectors_path)
         is_expected = self.vectors_sha256 == expected_sha256
-        # A file that the user names is not compared with the configuration's hash.
+        # A file that the user names may have another hash.
         if expected_sha256 and not vectors and not is_expected:
             raise DataError(
                 f"{self.vectors_path}: not the word vectors of {self.folder} "

@@ -483,7 +483,7 @@ def find_vectors(file: str) -> Path:
     Raises:
         SourceError: There is no such file; the message names the page to get it from.
     """
-    folder = settings.vectors_folder()
+    folder = settings.vectors_folder()  # None if the variable is not set
     paths = [Path(file).expanduser()]
     if folder:
         paths.append(folder / file)
