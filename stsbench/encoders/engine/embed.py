@@ -298,7 +298,7 @@ class Engine:
             writer.add(requested_rows[positions], embeddings)
 
         with catch_exit(f"encoder '{encoder.name}'", EncoderError):
-            encoder.embed_into(requested_texts, keep)
+            encoder.embed_into(requested_texts, keep=keep)
         # For a server both count texts: those that have come, and those to embed.
         if writer.done != writer.total:
             raise EncoderError(

@@ -198,9 +198,9 @@ class TransformerEncoder(CheckpointEncoder):
         max_length = self.checkpoint.max_length() if requested is None else requested
         if max_length is None:
             return None
-        # The largest number of tokens that the model can read; None if it has no such limit.
+        # The largest number of tokens that the model can read; None or 0 if it has no such limit.
         positions = self.checkpoint.positions()
-        is_too_long = positions is not None and max_length > positions
+        is_too_long = positions is not None and 0 < positions < max_length
         if max_length < 1 or is_too_long:
             raise CardError(
                 f"max_length {requested}: give 1 to {positions or 'any number'}, the model's "
