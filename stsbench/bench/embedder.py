@@ -102,7 +102,7 @@ UNGRADED_SUFFIX = "+ungraded"
 """Ends the name of texts that include the sentences of pairs without a gold score."""
 
 
-def needs_task(texts_name: str) -> bool:
+def is_of_scored_task(texts_name: str) -> bool:
     """Return whether the texts to fit on are those of the task that is scored."""
     return texts_name.removesuffix(UNGRADED_SUFFIX).partition(".")[0] == TARGET_TASK
 
@@ -187,7 +187,7 @@ def load_fitting_texts(
         For the name of each task the texts, their hash, and whether sentences of the task are among
         them; tasks without texts are omitted.
     """
-    differ_by_task = needs_task(texts_name)
+    differ_by_task = is_of_scored_task(texts_name)
     texts_by_task: dict[str, FittingTexts] = {}
     sentences: list[str] = []
     sentence_keys: set[bytes] = set()
@@ -346,6 +346,9 @@ class TaskEmbedder:
         An encoder that scores pairs itself can only be scored on tasks that need no embeddings. If
         the user requested all available tasks, the others are a notice, otherwise a failure.
 
+        Args:
+            tasks: The tasks of the run.
+
         Raises:
             EncoderError: There are tasks, but none of them is suitable.
         """
@@ -475,6 +478,9 @@ class TaskEmbedder:
     def plan_shared_embedding(self, tasks: Sequence[PlannedTask]) -> SharedEmbedding | None:
         """Plan how several workers divide the sentences of tasks among them.
 
+        Args:
+            tasks: The tasks that are to be scored.
+
         Returns:
             The engine that knows what is stored, and all texts to embed. None if workers cannot
             divide them: if embeddings are in memory only, if the texts are unknown before the
@@ -546,7 +552,10 @@ class TaskEmbedder:
 
         A post-processor, which changes the embeddings of its base encoder, is fitted on stored
         embeddings of the base. Any other encoder is fitted on the texts themselves. It is fitted
-        once for all tasks with the same texts.
+        once for all tasks with the same texts, which ``digest``, a hash, identifies.
+
+        Args:
+            task: The task, which has texts to fit on.
 
         Raises:
             EncoderError: A method of a user's class returns no encoder.
@@ -572,7 +581,10 @@ class TaskEmbedder:
         """Return the engine that embeds with the encoder fitted for a task.
 
         Each fitted encoder has an engine and a store of embeddings of its own. Tasks with the same
-        texts to fit on share them.
+        texts to fit on, which ``digest``, a hash, identifies, share them.
+
+        Args:
+            task: The task, which has texts to fit on.
         """
         digest = self._texts_by_task[task.name].digest
         if digest not in self._engines_by_digest:
@@ -594,6 +606,9 @@ class TaskEmbedder:
           changes the stored embeddings of the base encoder.
         - An encoder that is not fitted: the engine, which embeds and stores.
         - A post-processor: an engine whose embeddings are not stored.
+
+        Args:
+            task: One of the tasks of this embedder.
         """
         encoder = self.encoder.encoder
         base = base_encoder(encoder)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench.bench.embedder import needs_task, read_texts_to_fit
+from stsbench.bench.embedder import is_of_scored_task, read_texts_to_fit
 from stsbench.bench.forecast import forecast_run
 from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.run import run
@@ -77,8 +77,8 @@ def test_the_words_for_texts(place, tmp_path):
     table = tmp_path / "own.csv"
     table.write_text('sent0,sent1\n"a, b",c\nd,e\n')
     assert texts(str(table)) == ["a, b", "c", "d", "e"]
-    assert all(needs_task(fit) for fit in ("target", "target.test", "target+ungraded"))
-    assert not any(needs_task(fit) for fit in ("stsb.test", "x.txt"))
+    assert all(is_of_scored_task(fit) for fit in ("target", "target.test", "target+ungraded"))
+    assert not any(is_of_scored_task(fit) for fit in ("stsb.test", "x.txt"))
 
 
 @pytest.mark.parametrize(
