@@ -320,7 +320,10 @@ def export_network(network: Network, *, int8: bool = False) -> RuntimeFile:
 
 
 def _replace_by_int8(folder: Path) -> None:
-    """Replace the exported file of a folder, and the files of its weights, by an int8 file.
+    """Replace the float32 file that was exported into a folder by one with int8 weights.
+
+    Args:
+        folder: A folder with the exported file and the files of its weights, and no others.
 
     Raises:
         EncoderError: It cannot be made int8.

@@ -79,11 +79,14 @@ class CheckpointEncoder:
         return None if model is None else str(model.device)
 
     def in_float32(self) -> Self:
-        """Return a copy of this encoder that torch runs in float32 on the processor."""
+        """Return a copy of this encoder that torch runs in float32 on the processor.
+
+        Its model is loaded anew at the first access.
+        """
         copied = copy(self)
         copied.backend = TorchBackend(self.backend.folder, file="", dtype="float32", device="cpu")
         for name in list(vars(copied)):
-            # The model, the fingerprint and the like are those of this encoder.
+            # Cached values, such as the model and the fingerprint, are of this encoder only.
             if isinstance(getattr(type(self), name, None), cached_property):
                 delattr(copied, name)
         return copied
@@ -612,9 +615,8 @@ def embed_in_one_pass(
         sentences: The sentences to embed.
         progress: Called with the tokens that are embedded and their total.
     """
-    # Beside stored embeddings are those of a few fixed sentences, by which a later run checks that
-    # the encoder still embeds alike. An engine records them in its own store, but the engine that
-    # is made below has a store that only passes embeddings on. So they are recorded here.
+    # By the embeddings of a few fixed sentences, the probes, a later run checks that the encoder
+    # still embeds alike. The engine made below passes embeddings on, and records no probes.
     for engine in engines:
         if engine.store.monitor is not None and engine.store.folder is not None:
             engine.store.monitor.record_probes()
@@ -632,11 +634,11 @@ def count_longer_texts(texts: Sequence[str], folder: Path, max_length: int | Non
         max_length: The maximum number of tokens, special ones included; None for any number.
 
     Returns:
-        0 without a maximum, or if all texts are so short that they need not be tokenised.
-        None if there are longer texts, but no ``tokenizer.json`` to count their tokens with.
+        0 without a maximum, or if all texts are short. None if there are longer texts, but no
+        ``tokenizer.json`` to count their tokens with.
     """
-    # Apart from special tokens, each token has one byte of the text at least. So texts with fewer
-    # bytes than the maximum are short enough.
+    # But for special tokens, each token has one byte of the text at least: texts with fewer bytes
+    # than the maximum are short enough.
     long_texts = [
         text
         for text in texts
