@@ -18,7 +18,12 @@ import numpy as np
 
 from stsbench.core.errors import CardError, EncoderError, translate_errors
 from stsbench.core.provenance import fingerprint
-from stsbench.encoders.backends import TorchBackend, is_padding_invariant, resolve_backend_class
+from stsbench.encoders.backends import (
+    INT8,
+    TorchBackend,
+    is_padding_invariant,
+    resolve_backend_class,
+)
 from stsbench.encoders.base import FloatArray, PositiveInt
 from stsbench.encoders.checkpoint import (
     SAFE_LOAD_OPTIONS,
@@ -99,9 +104,9 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         first_module = self.modules[0]
         is_transformer = first_module.kind.endswith(".Transformer")
         if backend_class is not TorchBackend and not is_transformer:
+            setting = f"dtype '{dtype}'" if dtype == INT8 else f"backend '{backend}'"
             raise CardError(
-                f"backend '{backend}' runs transformers; {self.root} begins with a "
-                f"{first_module.kind}"
+                f"{setting} runs transformers; {self.root} begins with a {first_module.kind}"
             )
         self.backend = backend_class(
             self.root / first_module.path, file=file, dtype=dtype, device=device
@@ -301,6 +306,7 @@ def _load_library_model(folder: Path, *, dtype: str, device: str) -> Any:  # noq
 
     from stsbench.encoders.transformer.backbone import refuse_empty_vocabulary, silence_libraries
 
+    # Any error becomes an EncoderError; messages that the libraries log are collected in a list.
     with (
         translate_errors(f"{folder}: cannot be loaded", EncoderError),
         silence_libraries() as log_records,
