@@ -186,6 +186,7 @@ def _print_parity(parity: Parity) -> None:
             f"\nlargest distance of two embeddings: {parity.distance:.2g} of the longer one's "
             "length"
         )
+    # A sentence (text), its nearest neighbour, and their cosine by each encoder.
     neighbour = parity.neighbour
     first_cosine, second_cosine = neighbour.cosines
     print_paragraph(
