@@ -159,7 +159,7 @@ def pool_of(count: int, folder: Path, *, threads: bool) -> Iterator[WorkerPool]:
     """Provide this number of Ray's workers, or as many threads."""
     if threads:
         # The encoder of a process would be that of all threads.
-        worker.get_encoder = lambda encoder: encoder
+        worker.reuse_loaded_encoder = lambda encoder: encoder
         yield Threads(count)
         return
     os.environ["RAY_OVERRIDE_RESOURCES"] = json.dumps({"CPU": count})

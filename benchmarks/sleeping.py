@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.bench.ray_cluster import WAIT_SECONDS, catch_errors
+from stsbench.bench.ray_cluster import WAIT_SECONDS, call_or_return_error
 from stsbench.bench.workers import FinishedJob, Job, Report, run_job
 from stsbench.data.splits import PairSplit, Split
 from stsbench.encoders.base import Embed, FloatArray
@@ -174,7 +174,9 @@ class Threads:
                 argument.result() if isinstance(argument, Future) else argument
                 for argument in job.arguments
             ]
-            return catch_errors(lambda: run_job(job_id, self._reports.put, job.work, *values))
+            return call_or_return_error(
+                lambda: run_job(job_id, self._reports.put, job.work, *values)
+            )
 
         return self.pool.submit(carry_out)
 

@@ -176,8 +176,8 @@ ROWS: dict[str, Any] = {
     "encoders.kinds:ENCODERS": "tests.made_up:Encoder",
     "encoders.backends:BACKENDS": Backend,
     "encoders.transformer.pooling:POOLINGS": Pooling,
-    "encoders.words.words:RECIPES": BagRecipe(
-        noting("encoders.words.words:RECIPES", whitespace_bags)
+    "encoders.words.words:BAG_RECIPES": BagRecipe(
+        noting("encoders.words.words:BAG_RECIPES", whitespace_bags)
     ),
     "training.methods.registry:METHODS": "tests.made_up:Method",
     "recipes.trainer:TRAINERS": "tests.made_up:Trainer",

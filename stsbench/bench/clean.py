@@ -162,6 +162,9 @@ class CleanScorer:
         contains. It replaces an earlier one for the same text. If it changes the Result, its file
         is written again. If it cannot be computed, that is reported and the Result returned
         unchanged.
+
+        Args:
+            result: The Result of one of the run's encoders on one of its tasks.
         """
         searched_text = self._text_by_encoder[result.encoder]
         # The sentences that the training text contains, which are the keys of kind_by_text. A tuple

@@ -44,11 +44,11 @@ from stsbench.encoders.fitted import (
     FittedEncoder,
     PostProcessed,
     VariantEncoder,
-    digest_texts,
     find_variant,
-    read_fit,
+    name_of_fitting_texts,
+    texts_sha256,
 )
-from stsbench.encoders.metadata import check_encoder, is_computed_here, read_notes
+from stsbench.encoders.metadata import check_encoder, is_computed_on_this_machine, read_notes
 from stsbench.encoders.named import NamedEncoder
 from stsbench.encoders.pairs import PairScorer
 from stsbench.encoders.similarity_file import SimilarityFile
@@ -90,7 +90,9 @@ def open_store(
         encoder_folder = root / folder_name
     # The monitor checks. A server's embeddings do not depend on this machine, and are paid for:
     # they are never archived, so they have none.
-    monitor = DriftMonitor(encoder_folder, encoder) if is_computed_here(encoder) else None
+    monitor = (
+        DriftMonitor(encoder_folder, encoder) if is_computed_on_this_machine(encoder) else None
+    )
     if monitor is not None and not read_only and not checked:
         monitor.check()
     return EmbeddingStore(encoder_folder, monitor, read_only=read_only)
@@ -100,7 +102,7 @@ UNGRADED_SUFFIX = "+ungraded"
 """Ends the name of texts that include the sentences of pairs without a gold score."""
 
 
-def needs_task(texts_name: str) -> bool:
+def is_of_scored_task(texts_name: str) -> bool:
     """Return whether the texts to fit on are those of the task that is scored."""
     return texts_name.removesuffix(UNGRADED_SUFFIX).partition(".")[0] == TARGET_TASK
 
@@ -185,7 +187,7 @@ def load_fitting_texts(
         For the name of each task the texts, their hash, and whether sentences of the task are among
         them; tasks without texts are omitted.
     """
-    differ_by_task = needs_task(texts_name)
+    differ_by_task = is_of_scored_task(texts_name)
     texts_by_task: dict[str, FittingTexts] = {}
     sentences: list[str] = []
     sentence_keys: set[bytes] = set()
@@ -205,7 +207,7 @@ def load_fitting_texts(
                 on_failure(task.name, error)
                 continue
             sentence_keys = set(map(text_key, sentences))
-            digest = digest_texts(sentences)
+            digest = texts_sha256(sentences)
         has_task_sentences = not sentence_keys.isdisjoint(map(text_key, task.texts()))
         texts_by_task[task.name] = FittingTexts(
             sentences=sentences, digest=digest, has_task_sentences=has_task_sentences
@@ -344,6 +346,9 @@ class TaskEmbedder:
         An encoder that scores pairs itself can only be scored on tasks that need no embeddings. If
         the user requested all available tasks, the others are a notice, otherwise a failure.
 
+        Args:
+            tasks: The tasks of the run.
+
         Raises:
             EncoderError: There are tasks, but none of them is suitable.
         """
@@ -375,7 +380,7 @@ class TaskEmbedder:
             encoder: The encoder, which names the texts.
             shared_state: Holds the texts that the last encoder was fitted on; it is updated.
         """
-        texts_name = read_fit(encoder)
+        texts_name = name_of_fitting_texts(encoder)
         texts_key = (texts_name, *self.tasks)
         if shared_state.fitting_texts_key != texts_key:
             shared_state.fitting_texts = load_fitting_texts(
@@ -473,6 +478,9 @@ class TaskEmbedder:
     def plan_shared_embedding(self, tasks: Sequence[PlannedTask]) -> SharedEmbedding | None:
         """Plan how several workers divide the sentences of tasks among them.
 
+        Args:
+            tasks: The tasks that are to be scored.
+
         Returns:
             The engine that knows what is stored, and all texts to embed. None if workers cannot
             divide them: if embeddings are in memory only, if the texts are unknown before the
@@ -544,7 +552,10 @@ class TaskEmbedder:
 
         A post-processor, which changes the embeddings of its base encoder, is fitted on stored
         embeddings of the base. Any other encoder is fitted on the texts themselves. It is fitted
-        once for all tasks with the same texts.
+        once for all tasks with the same texts, which ``digest``, a hash, identifies.
+
+        Args:
+            task: The task, which has texts to fit on.
 
         Raises:
             EncoderError: A method of a user's class returns no encoder.
@@ -570,7 +581,10 @@ class TaskEmbedder:
         """Return the engine that embeds with the encoder fitted for a task.
 
         Each fitted encoder has an engine and a store of embeddings of its own. Tasks with the same
-        texts to fit on share them.
+        texts to fit on, which ``digest``, a hash, identifies, share them.
+
+        Args:
+            task: The task, which has texts to fit on.
         """
         digest = self._texts_by_task[task.name].digest
         if digest not in self._engines_by_digest:
@@ -592,6 +606,9 @@ class TaskEmbedder:
           changes the stored embeddings of the base encoder.
         - An encoder that is not fitted: the engine, which embeds and stores.
         - A post-processor: an engine whose embeddings are not stored.
+
+        Args:
+            task: One of the tasks of this embedder.
         """
         encoder = self.encoder.encoder
         base = base_encoder(encoder)
@@ -646,7 +663,9 @@ class TaskEmbedder:
         encoder = self.encoder.encoder
         environment = read_environment(encoder)
         code = short_json_hash(environment["code"]) if "code" in environment else ""
-        environment_digest = short_json_hash(environment) if is_computed_here(encoder) else ""
+        environment_digest = (
+            short_json_hash(environment) if is_computed_on_this_machine(encoder) else ""
+        )
         return Origin(environment=environment_digest, code=code)
 
     def origin(self, task: PlannedTask) -> Origin | None:
@@ -722,7 +741,7 @@ class TaskEmbedder:
         if not self._texts_by_task:
             return read_notes(self.encoder.encoder)
         n_sentences = len(self._texts_by_task[task.name].sentences)
-        texts_name = strip_folders(read_fit(self.encoder.encoder))
+        texts_name = strip_folders(name_of_fitting_texts(self.encoder.encoder))
         fitted_note = f"fitted on {n_sentences} sentences ({texts_name})"
         return [fitted_note, *read_notes(self._fit(task))]
 

@@ -30,7 +30,7 @@ from stsbench.data.task import Task
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import check_loadable
 from stsbench.encoders.named import NamedEncoder
-from stsbench.encoders.objects import is_pair, resolve_encoder
+from stsbench.encoders.objects import is_encoder_pair, resolve_encoder
 from stsbench.results.record import Result
 
 EncoderLike = (
@@ -199,7 +199,7 @@ def _list_encoders(encoders: EncodersLike, name: str | None) -> list[_PassedEnco
     if isinstance(encoders, Mapping):
         passed_encoders = [_PassedEncoder(key, encoder) for key, encoder in encoders.items()]
     # A pair such as (model, tokenizer) is one encoder.
-    elif isinstance(encoders, list | tuple) and not is_pair(encoders):
+    elif isinstance(encoders, list | tuple) and not is_encoder_pair(encoders):
         passed_encoders = [_PassedEncoder(name, encoder) for encoder in encoders]
     else:
         passed_encoders = [_PassedEncoder(name, encoders)]

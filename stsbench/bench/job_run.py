@@ -90,6 +90,9 @@ class JobRun:
 
         A job that has the reference as an argument gets the object.
 
+        Args:
+            value: Any object, such as an encoder or a task.
+
         Raises:
             EncoderError: The object cannot be sent to other processes, for example because of what
                 a user's encoder contains, or the cluster lacks a module that it needs.
@@ -395,6 +398,9 @@ class JobRun:
 
         A step is a list of jobs that can run at the same time. If they cannot be made, the error is
         reported to the callbacks under the encoder's name.
+
+        Args:
+            encoder_jobs: The encoder with its remaining steps; the number of running jobs is set.
         """
         with self.context.report_errors(encoder_jobs.encoder_plan.name):
             jobs = next(encoder_jobs.remaining_steps, ())

@@ -349,6 +349,9 @@ class ProcessPool:
 
         Its libraries may use as many threads as its share of the cores.
 
+        Args:
+            device: The device, as torch names it.
+
         Returns:
             The process with this end of the pipe to it.
         """

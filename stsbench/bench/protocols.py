@@ -17,7 +17,7 @@ from stsbench.core.names import split_names
 from stsbench.core.wording import as_one_line
 from stsbench.data.splits import Split
 from stsbench.data.task import Task, load_task
-from stsbench.encoders.pairs import pairs_of
+from stsbench.encoders.pairs import join_pairs_of_items
 from stsbench.evaluators.base import Evaluator
 from stsbench.evaluators.registry import EVALUATORS, make_evaluator, replace_fields
 from stsbench.numbers.similarity import DEFAULT_SIMILARITY
@@ -92,7 +92,7 @@ class PlannedTask:
     def texts(self) -> list[str]:
         """Return all sentences that the score needs; for a pair scorer, its pairs joined."""
         columns_of_splits = (
-            pairs_of(split.sides) if self.scores_pairs else split.sides
+            join_pairs_of_items(split.sides) if self.scores_pairs else split.sides
             for split in self.splits.values()
         )
         return [text for columns in columns_of_splits for column in columns for text in column]

@@ -59,6 +59,9 @@ class SeenEncoders:
         Encoders are the same if their names, training seeds and fingerprints are. A fingerprint is
         a hash that changes if and only if the embeddings may; some encoders have none.
 
+        Args:
+            encoder: The encoder under its name in results; only its fingerprint is kept.
+
         Raises:
             StsbenchError: An earlier encoder has the same name and training seed, and one of the
                 two has no fingerprint, so that nothing distinguishes them.

@@ -219,10 +219,10 @@ def score_tasks(
 def _score(
     embedder: TaskEmbedder, task: PlannedTask, embed: Embed, seed: int, *, is_first_seed: bool
 ) -> Result:
-    """Score a task with a seed; the result is not written yet.
+    """Score an encoder on a task with a seed, and return the Result; nothing is written.
 
     Args:
-        embedder: Provides the encoder, and the facts on its embeddings.
+        embedder: Provides the encoder, and what is recorded about its embeddings.
         task: The task.
         embed: Embeds the task's sentences.
         seed: The seed of the evaluator.
@@ -318,11 +318,10 @@ def _run_block(
     Args:
         embedder: Provides the embeddings of the task.
         task: The task.
-        embed: The function that embeds sentences for the task.
+        embed: The function that embeds sentences for the task; its first text is embedded already.
         seconds: The time that scoring took.
-        n_cut: The number of sentences that were cut; None if it is unknown.
-        is_first_seed: Only the first seed of a task counts the sentences that were embedded; the
-            others found them in the store.
+        n_cut: The number of sentences that were cut at the maximum length; None if unknown.
+        is_first_seed: Whether embedded sentences count; further seeds find them in the store.
     """
     encoder = embedder.named_encoder(task)
     texts = task.texts()
@@ -332,10 +331,10 @@ def _run_block(
     n_encoded = embedder.count_encoded(task) if is_first_seed else 0
     # All splits of a task have the same source.
     first_split = next(iter(task.splits))
-    source = task.task.loaded_split(first_split)
-    # The first text is embedded already.
+    loaded_split = task.task.loaded_split(first_split)
     dimensions = embed(texts[:1]).shape[1] if texts and not task.scores_pairs else None
-    embedding_type = EMBEDDING_TYPES[variant.embeddings if variant is not None else FLOAT_TYPE]
+    type_name = FLOAT_TYPE if variant is None else variant.embeddings
+    embedding_type = EMBEDDING_TYPES[type_name]
     run_block = {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 3),
@@ -344,8 +343,8 @@ def _run_block(
         "encoded": n_encoded,
         "from_store": len(set(texts)) - n_encoded,
         "ms_per_sentence": embedder.milliseconds_per_sentence(),
-        "source": source.source,
-        "data_revision": source.revision,
+        "source": loaded_split.source,
+        "data_revision": loaded_split.revision,
         "device": metadata.device_used,
         "dtype": metadata.dtype,
         "prompt": describe_prompt(encoder.encoder),

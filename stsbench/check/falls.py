@@ -31,7 +31,7 @@ from stsbench.significance.comparison import (
     compare_on_task,
     mean_difference,
 )
-from stsbench.significance.differences import MAX_DIFFERENCE, EstimatedDifference
+from stsbench.significance.differences import MAX_CORRELATION_DIFFERENCE, EstimatedDifference
 from stsbench.significance.margins import smallest_detectable
 
 SCORE_TOLERANCE = 1e-9
@@ -88,14 +88,14 @@ class FallTest(NamedTuple):
 
         Returns:
             The fall, on the scale of scores (not in points); None if there is no test, or if the
-            fall would be more than ``MAX_DIFFERENCE``, by which no two scores can differ.
+            fall would be more than ``MAX_CORRELATION_DIFFERENCE``, by which no scores can differ.
         """
         if self.estimate is None:
             return None
         # A one-sided test finds as much as a two-sided one of twice the level.
         two_sided_level = level if self.tails == 2 else 2 * level
         smallest = smallest_detectable(self.estimate.standard_error, two_sided_level)
-        return smallest if smallest <= MAX_DIFFERENCE else None
+        return smallest if smallest <= MAX_CORRELATION_DIFFERENCE else None
 
 
 def fall_test(pools: Sequence[CellPool], settings: FallSettings) -> FallTest:

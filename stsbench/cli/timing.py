@@ -259,12 +259,14 @@ def _time_fitting(encoder: Encoder, task: Task, catalogue: Catalogue) -> _TimedF
     """
     from stsbench.bench.embedder import read_texts_to_fit
     from stsbench.encoders.base import FittableEncoder
-    from stsbench.encoders.fitted import FittedEncoder, read_fit
+    from stsbench.encoders.fitted import FittedEncoder, name_of_fitting_texts
     from stsbench.encoders.metadata import find_base
 
     if not isinstance(encoder, FittableEncoder):
         return _TimedFit(encoder, cost=None)
-    texts = read_texts_to_fit(read_fit(encoder), task=task, catalogue=catalogue, data=task.data)
+    texts = read_texts_to_fit(
+        name_of_fitting_texts(encoder), task=task, catalogue=catalogue, data=task.data
+    )
     # The first batch of the encoder that is transformed takes longer, and is not timed.
     if (base := find_base(encoder)) is not None:
         base.encode(texts[:16])

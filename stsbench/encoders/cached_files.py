@@ -120,6 +120,20 @@ def _file_stamp(file_stat: os.stat_result) -> list[int]:
     ]
 
 
+def iter_files_below(folder: Path) -> Iterator[Path]:
+    """Yield all files below a folder, also in folders that are links.
+
+    Each folder is visited once. Otherwise a link to a folder above it would be followed forever.
+    """
+    visited = {os.path.realpath(folder)}
+    for parent, folder_names, file_names in os.walk(folder, followlinks=True):
+        real_paths = {name: os.path.realpath(Path(parent, name)) for name in sorted(folder_names)}
+        # os.walk goes on into the folders that remain in its list, so the list itself is changed.
+        folder_names[:] = [name for name, real in real_paths.items() if real not in visited]
+        visited.update(real_paths.values())
+        yield from (Path(parent, name) for name in file_names)
+
+
 SEAL_FILE = "sha256.json"
 """The file with the hashes of all others in a sealed folder."""
 

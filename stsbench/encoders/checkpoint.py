@@ -24,7 +24,7 @@ from stsbench.encoders.allowed import (
     refuse_other_keys,
 )
 from stsbench.encoders.cached_files import cached_file_sha256, read_json, read_optional_json
-from stsbench.encoders.weights import find_weights
+from stsbench.encoders.weights import find_weight_files
 
 SAFE_LOAD_OPTIONS: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 """The options with which every library loads a checkpoint."""
@@ -149,14 +149,11 @@ def locate_checkpoint(
 ) -> LocatedCheckpoint:
     """Return a checkpoint's folder, after fetching it if it is on the Hub.
 
-    Exactly one of ``model`` and ``package`` is set.
-
     Args:
         model: A folder, or the id of a model on the Hub.
         revision: The commit of a model on the Hub; only for such a model.
         package: An installed package that holds a checkpoint, in place of ``model``.
-        subfolder: The folder of the transformer within the checkpoint; empty for the checkpoint's
-            own folder.
+        subfolder: The folder of the transformer within the checkpoint; empty for none.
         extra_names: Further files of ``subfolder`` to fetch, if the Hub has them.
 
     Returns:
@@ -248,7 +245,7 @@ def find_checkpoint(
         folder=folder,
         revision=revision,
         requested_revision=requested_revision,
-        weights=tuple(find_weights(folder)),
+        weights=tuple(find_weight_files(folder)),
     )
 
 

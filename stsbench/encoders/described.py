@@ -9,7 +9,6 @@ that nobody has published.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -27,12 +26,13 @@ from stsbench.encoders.allowed import ALLOWED_KEYS_BY_MODULE, SENTENCE_BERT_CONF
 from stsbench.encoders.cached_files import (
     cached_file_sha256,
     decode_json_file,
+    iter_files_below,
     read_json,
     read_optional_json,
 )
 from stsbench.encoders.checkpoint import check_module, may_be_read, refuse_adapter
 from stsbench.encoders.transformer.pooling import POOLINGS
-from stsbench.encoders.weights import check_shards
+from stsbench.encoders.weights import checked_shard_names
 from stsbench.encoders.words.model2vec import is_model2vec
 
 SAVED_FILE = "stsbench.json"
@@ -163,8 +163,7 @@ def _iter_checked_modules(folder: Path, module: CheckpointModule) -> Iterator[Ch
     """Yield a module of sentence-transformers and then those inside it, each after its checks.
 
     A module is one step of the encoder, such as a pooling; only a router has modules inside it.
-    A module must be a class of the library, and its configuration files must have no key or value
-    that runs other code or reads other files.
+    It must be a class of the library, and its files must not run code or read other files.
 
     Args:
         folder: The folder of the checkpoint.
@@ -209,8 +208,6 @@ def _iter_checked_modules(folder: Path, module: CheckpointModule) -> Iterator[Ch
 
 def _read_steps(folder: Path) -> list[CheckpointModule]:
     """Return the modules that ``modules.json`` of a checkpoint lists, in the order they run in.
-
-    Each has the address of its class, and the path of its folder in the checkpoint.
 
     Raises:
         EncoderError: The file is missing or broken, or a path may lead out of the checkpoint.
@@ -277,8 +274,8 @@ def similarity_notes(folder: Path) -> list[str]:
 def find_prompt_text(folder: Path, prompt_name: str | None, text: str = "") -> str:
     """Return the text to put before each sentence, the prompt; empty if there is none.
 
-    It is the first of these that is set: the user's own text; the prompt of the checkpoint's files
-    that the user names; the default prompt of these files.
+    It is the user's own text; or else the prompt of the checkpoint's files that the user names; or
+    else their default one.
 
     Args:
         folder: The checkpoint.
@@ -307,23 +304,20 @@ def find_prompt_text(folder: Path, prompt_name: str | None, text: str = "") -> s
 def library_file_hashes(folder: Path) -> dict[str, str]:
     """Return the SHA-256 hash of each file that sentence-transformers may read, by its path.
 
-    These are the files beside ``modules.json``, those in the folders of the modules (the steps of
-    the encoder), and the files with parts of the weights that an index lists. Paths are relative
-    to the checkpoint's folder.
+    These are the files beside ``modules.json``, those in the folders of the modules (the encoder's
+    steps), and the parts of weights that an index lists. Paths are relative to the folder.
     """
     paths = {path for path in folder.glob("[!.]*") if path.is_file()}
     for module in read_modules(folder):
         module_folder = folder / module.path
         if module_folder != folder:
-            paths.update(_iter_files(module_folder))
+            paths.update(iter_files_below(module_folder))
     # Large weights are in several files, which an index names.
     for path in [path for path in paths if path.name.endswith(".index.json")]:
         # By the name of each weight, the file that has it.
         weight_map = read_json(path).get("weight_map")
-        shard_names = check_shards(
-            path, weight_map=weight_map if isinstance(weight_map, dict) else {}
-        )
-        paths.update(path.parent / name for name in shard_names)
+        weight_map = weight_map if isinstance(weight_map, dict) else {}
+        paths.update(path.parent / name for name in checked_shard_names(path, weight_map))
     paths_by_name = {
         path.relative_to(folder).as_posix(): path
         for path in paths
@@ -343,20 +337,6 @@ def _is_read_by_library(path: Path) -> bool:
     if is_torch_file and not any(path.parent.glob("model*.safetensors")):
         return True
     return path.suffix == ".safetensors" or may_be_read(path)
-
-
-def _iter_files(folder: Path) -> Iterator[Path]:
-    """Yield all files below a folder, also in folders that are links.
-
-    Each folder is visited once. Otherwise a link to a folder above it would be followed forever.
-    """
-    visited = {os.path.realpath(folder)}
-    for parent, folder_names, file_names in os.walk(folder, followlinks=True):
-        real_paths = {name: os.path.realpath(Path(parent, name)) for name in sorted(folder_names)}
-        # os.walk goes on into the folders that remain in its list, so the list itself is changed.
-        folder_names[:] = [name for name, real in real_paths.items() if real not in visited]
-        visited.update(real_paths.values())
-        yield from (Path(parent, name) for name in file_names)
 
 
 def plain_transformer_params(folder: Path) -> dict[str, Any] | None:

@@ -50,19 +50,20 @@ class FileEncoder:
     """Unknown, because the toolkit that wrote the file may have added one."""
 
     def __init__(self, name: str = "", *, file: str, texts: str = "") -> None:
-        """Read the embeddings and check them.
+        """Read the embeddings of a file and check them.
 
         Args:
             name: The name in results; empty for the name of the file.
             file: The file: ``.npz``, ``.npy``, ``.parquet``, ``.safetensors`` or ``.jsonl``.
             texts: The file of the texts, in the order of the embeddings: JSON lines with ``text``,
-                or plain text of one sentence a line. Empty if the texts are beside the embeddings.
+                or plain text with one sentence per line. Empty if ``file`` has the texts too.
 
         Raises:
             StsbenchError: A file cannot be read, or its texts and embeddings do not match.
         """
         self.name = name or Path(file).name
         self.path = Path(file)
+        # The embeddings (n, d), and their texts if the file has them.
         content = read_embeddings(self.path)
         self.digest = file_sha256(self.path)
         digests = {"embeddings": self.digest}
@@ -80,8 +81,8 @@ class FileEncoder:
                 remedy=Remedy("texts"),
             )
         self.dtype = str(content.embeddings.dtype)
-        self.embeddings = _check_embeddings(self.path, content.embeddings, row_texts)
-        self.row_by_text = index_texts(self.path, self.embeddings, row_texts)
+        self.embeddings = _to_finite_float32(self.path, content.embeddings, row_texts)
+        self.row_by_text = map_texts_to_rows(self.path, self.embeddings, row_texts)
         self.fingerprint = fingerprint(digests)
 
     @property
@@ -103,26 +104,34 @@ class FileEncoder:
         return self.embeddings[[self.row_by_text[sentence] for sentence in sentences]]
 
     def require_texts(self, sentences: Sequence[str]) -> None:
-        """Raise EncoderError with the number of sentences that the file lacks, if it lacks any.
+        """Raise an error if the file has no embedding of some of these sentences.
 
-        The message names the first of them by its number among the distinct sentences.
+        Raises:
+            EncoderError: Some are missing. The message has their number, and describes the first
+                by its number among the distinct sentences and its beginning.
         """
-        if missing := self.missing_texts(sentences):
-            distinct_sentences = list(dict.fromkeys(sentences))
-            first = describe_sentence(distinct_sentences, distinct_sentences.index(missing[0]))
-            raise EncoderError(
-                f"{self.path} lacks {len(missing):,} of {len(distinct_sentences):,} {self.unit}, "
-                f"the first is {first}; texts must be equal to the letter",
-                remedy=Remedy("texts"),
-            )
+        missing = self.missing_texts(sentences)
+        if not missing:
+            return
+        distinct_sentences = list(dict.fromkeys(sentences))
+        first = describe_sentence(distinct_sentences, distinct_sentences.index(missing[0]))
+        raise EncoderError(
+            f"{self.path} lacks {len(missing):,} of {len(distinct_sentences):,} {self.unit}, "
+            f"the first is {first}; texts must be equal to the letter",
+            remedy=Remedy("texts"),
+        )
 
 
 def read_texts(path: Path) -> list[str]:
-    """Return a list of texts: JSON lines with ``text``, or plain text of one sentence a line.
+    """Return the texts of a file, in their order.
+
+    A ``.jsonl`` file has one JSON object per line, with the key ``text``. Any other file is plain
+    text with one sentence per line.
 
     Raises:
         EncoderError: The file cannot be read.
     """
+    # Raises for a path that is no ordinary file, such as a pipe.
     refuse_special_file(path, EncoderError)
     if path.suffix == ".jsonl":
         texts = _read_text_column(path, _read_json_table(path))
@@ -131,12 +140,17 @@ def read_texts(path: Path) -> list[str]:
         return texts
     with translate_errors(f"{path}: cannot be read", EncoderError, UnicodeDecodeError):
         lines = read_bounded(path).decode().split("\n")
-    # A line ends with a line feed: the last part is empty, and no text.
-    return [line.removesuffix("\r") for line in (lines[:-1] if not lines[-1] else lines)]
+    # If the last line ends with a line feed, an empty part follows it, which is no text.
+    if not lines[-1]:
+        lines.pop()
+    return [line.removesuffix("\r") for line in lines]
 
 
 def read_embeddings(path: Path) -> TextEmbeddings:
-    """Return the embeddings of a file, and their texts if it has them.
+    """Return the embeddings of a file (n, d), and their texts if it has them.
+
+    Args:
+        path: The file, whose ending decides how it is read.
 
     Raises:
         EncoderError: The file is of another kind, or cannot be read.
@@ -144,8 +158,9 @@ def read_embeddings(path: Path) -> TextEmbeddings:
     if path.suffix not in _READERS:
         raise EncoderError(f"{path}: give a file that ends in {', '.join(_READERS)}")
     refuse_special_file(path, EncoderError)
+    read = _READERS[path.suffix]
     with translate_errors(f"{path}: cannot be read", EncoderError):
-        return _READERS[path.suffix](path)
+        return read(path)
 
 
 ARRAY_SUFFIXES = (".npz", ".npy", ".safetensors")
@@ -153,11 +168,15 @@ ARRAY_SUFFIXES = (".npz", ".npy", ".safetensors")
 
 
 def read_arrays(path: Path) -> Mapping[str, npt.NDArray[Any]]:
-    """Return the arrays of a file by name; the only one of a ``.npy`` file has the name ``""``."""
+    """Return the arrays of a file by name; the only array of a ``.npy`` file has the name ``""``.
+
+    Args:
+        path: A ``.npz``, ``.npy`` or ``.safetensors`` file.
+    """
     if path.suffix == ".safetensors":
         from safetensors.torch import load_file
 
-        # numpy has no bfloat16.
+        # They become float32, because numpy has no bfloat16.
         return {name: tensor.float().numpy() for name, tensor in load_file(path).items()}
     loaded = np.load(path, allow_pickle=False)
     if isinstance(loaded, np.ndarray):
@@ -166,7 +185,7 @@ def read_arrays(path: Path) -> Mapping[str, npt.NDArray[Any]]:
         return {name: archive[name] for name in archive.files}
 
 
-def to_texts(array: npt.NDArray[Any]) -> list[Any]:
+def to_list_of_texts(array: npt.NDArray[Any]) -> list[Any]:
     """Return the values of an array as a list, bytes of UTF-8 as texts."""
     return [
         value.decode() if isinstance(value, bytes) else value for value in array.ravel().tolist()
@@ -174,7 +193,10 @@ def to_texts(array: npt.NDArray[Any]) -> list[Any]:
 
 
 def _read_named_arrays(path: Path) -> TextEmbeddings:
-    """Return the embeddings and texts among the arrays of a file; a single matrix needs no name.
+    """Return the embeddings (n, d) and the texts among the arrays of a file.
+
+    The embeddings are the array with one of ``EMBEDDING_NAMES``. If there is none, they are the
+    only matrix, whatever its name is. The texts are the array with one of ``TEXT_NAMES``, if any.
 
     Raises:
         EncoderError: No array, or more than one, may be the embeddings.
@@ -183,13 +205,13 @@ def _read_named_arrays(path: Path) -> TextEmbeddings:
     if "" in arrays:
         return TextEmbeddings(arrays[""], texts=None)
     matrices = [name for name, array in arrays.items() if array.ndim == 2]
-    embedding_name = _find_name(arrays, EMBEDDING_NAMES)
+    embedding_name = _find_accepted_name(arrays, EMBEDDING_NAMES)
     if embedding_name is None and len(matrices) == 1:
         (embedding_name,) = matrices
     if embedding_name is None:
-        raise EncoderError(_describe_names(path, arrays, "an array 'embeddings' (n, d)"))
-    text_name = _find_name(arrays, TEXT_NAMES)
-    texts = None if text_name is None else to_texts(arrays[text_name])
+        raise EncoderError(_missing_name_message(path, arrays, "an array 'embeddings' (n, d)"))
+    text_name = _find_accepted_name(arrays, TEXT_NAMES)
+    texts = None if text_name is None else to_list_of_texts(arrays[text_name])
     return TextEmbeddings(arrays[embedding_name], texts)
 
 
@@ -202,32 +224,41 @@ def _read_parquet(path: Path) -> TextEmbeddings:
 
 
 def _select_columns(path: Path, table: pa.Table) -> TextEmbeddings:
-    """Return the embeddings and texts of a table.
+    """Return the embeddings (n, d) and the texts in the columns of a table with usual names.
+
+    Args:
+        path: The file of the table, for messages.
+        table: A table of pyarrow. Its embeddings are a column of lists of numbers.
 
     Raises:
-        EncoderError: A row lacks an embedding of the size of the others, or alone has no text.
+        EncoderError: There is no such column; a row has no embedding, or one of another size; or
+            some rows have no text and others have.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    embedding_name = _find_name(table.column_names, EMBEDDING_NAMES)
+    embedding_name = _find_accepted_name(table.column_names, EMBEDDING_NAMES)
     if embedding_name is None:
-        raise EncoderError(_describe_names(path, table.column_names, "a column 'embedding'"))
+        raise EncoderError(_missing_name_message(path, table.column_names, "a column 'embedding'"))
     column = table[embedding_name]
     if not pa.types.is_nested(column.type):
         raise EncoderError(f"{path}: column '{embedding_name}' is no list of numbers a row")
-    _check_sizes(path, pc.list_value_length(column).to_pylist())
+    _refuse_unequal_sizes(path, pc.list_value_length(column).to_pylist())
     matrix = pc.list_flatten(column).to_numpy().reshape(table.num_rows, -1)
     return TextEmbeddings(matrix, _read_text_column(path, table))
 
 
 def _read_text_column(path: Path, table: pa.Table) -> list[str] | None:
-    """Return the texts of a table; None if it has none.
+    """Return the texts of a table: the column with one of ``TEXT_NAMES``; None if it has none.
+
+    Args:
+        path: The file of the table, for messages.
+        table: A table of pyarrow.
 
     Raises:
         EncoderError: Some rows have no text.
     """
-    text_name = _find_name(table.column_names, TEXT_NAMES)
+    text_name = _find_accepted_name(table.column_names, TEXT_NAMES)
     if text_name is None:
         return None
     column = table[text_name]
@@ -238,7 +269,7 @@ def _read_text_column(path: Path, table: pa.Table) -> list[str] | None:
 
 
 def _read_json_table(path: Path) -> pa.Table:
-    """Return the JSON objects of a file, one a line, as a table.
+    """Return the JSON objects of a file, one per line, as a table of pyarrow.
 
     Raises:
         EncoderError: A line is no JSON object.
@@ -249,6 +280,7 @@ def _read_json_table(path: Path) -> pa.Table:
     with path.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
             if line.strip():
+                # Errors of the last two types become an EncoderError that begins with the line.
                 with translate_errors(
                     f"{path}: line {number}", EncoderError, msgspec.MsgspecError, UnicodeDecodeError
                 ):
@@ -264,24 +296,24 @@ _READERS: Mapping[str, Callable[[Path], TextEmbeddings]] = {
 """The function that reads each kind of file, by its ending."""
 
 
-def _find_name(names: Iterable[str], accepted: Sequence[str]) -> str | None:
+def _find_accepted_name(names: Iterable[str], accepted: Sequence[str]) -> str | None:
     """Return the first of the names that is accepted, in any case; None if there is none."""
     return next((name for name in names if name.lower() in accepted), None)
 
 
-def _describe_names(path: Path, names: Iterable[str], expected: str) -> str:
+def _missing_name_message(path: Path, names: Iterable[str], expected: str) -> str:
     return f"{path} has {', '.join(map(repr, names)) or 'nothing'}; it must have {expected}"
 
 
-def _check_sizes(path: Path, sizes: Sequence[int | None]) -> None:
-    """Refuse rows whose embeddings are missing or differ in size.
+def _refuse_unequal_sizes(path: Path, sizes: Sequence[int | None]) -> None:
+    """Raise an error if a row has no embedding, or one of another size than the first row.
 
     Args:
         path: The file, for the message.
         sizes: The size of each row's embedding; None if it has none.
 
     Raises:
-        EncoderError: A row is refused.
+        EncoderError: There is such a row.
     """
     for row, size in enumerate(sizes):
         if size is None:
@@ -293,8 +325,15 @@ def _check_sizes(path: Path, sizes: Sequence[int | None]) -> None:
             )
 
 
-def _check_embeddings(path: Path, embeddings: npt.NDArray[Any], texts: Sequence[str]) -> FloatArray:
-    """Return the embeddings of a file as float32 if they fit its texts.
+def _to_finite_float32(
+    path: Path, embeddings: npt.NDArray[Any], texts: Sequence[str]
+) -> FloatArray:
+    """Return the embeddings of a file as float32, (n, d), after checks.
+
+    Args:
+        path: The file, for messages.
+        embeddings: The array in the file.
+        texts: The n texts of the embeddings.
 
     Raises:
         EncoderError: They are no matrix of finite numbers with a row for each text.
@@ -306,8 +345,8 @@ def _check_embeddings(path: Path, embeddings: npt.NDArray[Any], texts: Sequence[
         )
     if len(embeddings) != len(texts):
         raise EncoderError(f"{path} has {len(embeddings):,} embeddings for {len(texts):,} texts")
+    # A number above the largest float32 becomes infinite, and raises an error below.
     with np.errstate(over="ignore"):
-        # A number above the largest float32 becomes infinite, and is refused below.
         matrix = embeddings.astype(np.float32, copy=False)
     bad_rows = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
     if len(bad_rows):
@@ -325,19 +364,30 @@ A toolkit that computes the text in two batches rounds it in two ways.
 """
 
 
-def index_texts(path: Path, embeddings: FloatArray, texts: Sequence[str]) -> dict[str, int]:
-    """Return the row of each text; a text may occur again with the same numbers up to rounding.
+def map_texts_to_rows(path: Path, embeddings: FloatArray, texts: Sequence[str]) -> dict[str, int]:
+    """Return the row of each text, by the text; for a text that occurs again, its first row.
+
+    A text may occur again only if its embedding is the same up to rounding.
+
+    Args:
+        path: The file, for messages.
+        embeddings: The embeddings, (n, d).
+        texts: The n texts of the embeddings.
 
     Raises:
         EncoderError: A text is no text, or has two embeddings.
     """
+    # The range of all numbers (largest minus smallest) times a small share.
     tolerance = MAX_REPEATED_DIFFERENCE * np.ptp(embeddings)
     row_by_text: dict[str, int] = {}
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise EncoderError(f"{path}: the text of row {row + 1} is {format_repr(text)}")
         first_row = row_by_text.setdefault(text, row)
-        if first_row != row and np.ptp(embeddings[[first_row, row]], axis=0).max() > tolerance:
+        if first_row == row:
+            continue
+        differences = np.abs(embeddings[first_row] - embeddings[row])
+        if differences.max() > tolerance:
             raise EncoderError(
                 f"{path}: rows {first_row + 1} and {row + 1} have one text and different numbers"
             )

@@ -37,15 +37,18 @@ class _CardDraft(NamedTuple):
 
 
 def draft_encoder(source: Path, location: CardLocation, made_by: str = "stsbench") -> Draft:
-    """Draft the card of a checkpoint's folder or a file of word vectors.
+    """Draft the card of an encoder: a checkpoint's folder or a file of word vectors.
 
-    What the files do not tell is ``UNKNOWN``, for the author to fill in; a guess is marked as
-    unsure in a comment.
+    A card is a TOML file that describes an encoder. Values that the files do not tell are
+    ``UNKNOWN``, for the author to fill in. A guess is marked as unsure in a comment.
 
     Args:
         source: The folder or file.
         location: The name of the new card and the path to write it to; nothing is written here.
-        made_by: What makes the draft, as the first line of the card names it.
+        made_by: The program or command that makes the draft, for the first line of the card.
+
+    Returns:
+        The text of the card by its path; a line on what was found; and the doubts about values.
 
     Raises:
         EncoderError: There is no such folder or file, or the checkpoint cannot be used.
@@ -67,12 +70,11 @@ def draft_encoder(source: Path, location: CardLocation, made_by: str = "stsbench
         "license": UNKNOWN,
         **draft.values,
     }
-    # No file tells the supervision, so it is in doubt whatever the draft found.
-    doubts = {
-        "supervision": "the files do not tell what it was trained on: none is taken",
-        **draft.doubts,
-    }
+    # No file tells what an encoder was trained on, so the supervision is always in doubt.
+    supervision_doubt = "the files do not tell what it was trained on: none is taken"
+    doubts = {"supervision": supervision_doubt, **draft.doubts}
     missing = [key for key, value in values.items() if value in (UNKNOWN, "")]
+    # The comment above each key of the card.
     comments = _add_doubts(KEY_COMMENTS, doubts)
     lines = [
         f"# A draft of {made_by}. '{UNKNOWN}' is yours to fill in.",
@@ -81,7 +83,7 @@ def draft_encoder(source: Path, location: CardLocation, made_by: str = "stsbench
         "[params]",
         *card_lines(draft.params, comments),
     ]
-    # Without the source itself, which the user has just named.
+    # The parameters for a summary, without the folder or file itself, which the user has named.
     settings = [
         f"{key} {toml(value)}"
         for key, value in draft.params.items()
@@ -96,26 +98,29 @@ def draft_encoder(source: Path, location: CardLocation, made_by: str = "stsbench
 
 
 def _add_doubts(comments: Mapping[str, str], doubts: Mapping[str, str]) -> dict[str, str]:
-    """Return the comments on a card's keys, each with the doubt about its value if there is one.
+    """Return comments on the keys of a card, in which doubts about their values are added.
 
     Args:
-        comments: The standing comments, by key.
-        doubts: The doubts, by key; a key without a standing comment gets one that is its doubt.
+        comments: The explanation of each key, by key.
+        doubts: Why the value of a key may be wrong, by key.
+
+    Returns:
+        For each key the explanation, the doubt, or both with a semicolon between them.
     """
     all_comments = dict(comments)
     for key, doubt in doubts.items():
-        # Without a standing comment the line begins with "unsure".
+        # Without an explanation the comment begins with "unsure".
         all_comments[key] = f"{comments.get(key, '')}; unsure: {doubt}".lstrip("; ")
     return all_comments
 
 
 def _draft_of_vectors(path: Path) -> _CardDraft:
-    """Return a draft of the card of word vectors.
+    """Return the values, the parameters and the doubts for the card of a file of word vectors.
 
     Raises:
         DataError: The file is none of word vectors.
     """
-    # One word is enough to know the size of a vector.
+    # The first word and its vector, which has the size of all.
     block = next(read_blocks(path, limit=1))
     return _CardDraft(
         values={
@@ -131,8 +136,13 @@ def _draft_of_vectors(path: Path) -> _CardDraft:
 
 
 def _draft_of_folder(folder: Path) -> _CardDraft:
-    """Return a draft of the card of a checkpoint's folder, with what its files leave in doubt."""
+    """Return the values, the parameters and the doubts for the card of a checkpoint's folder.
+
+    Raises:
+        EncoderError: The checkpoint cannot be used.
+    """
     named_encoder = load_named(str(folder))
+    # The kind of encoder and its parameters, from the checkpoint's files.
     description = describe(folder, Catalogue())
     params: dict[str, Any] = {"model": str(folder.resolve()), **description.params}
     doubts = {}
@@ -149,8 +159,10 @@ def _draft_of_folder(folder: Path) -> _CardDraft:
             doubts["dtype"] = (
                 f"the weights are stored in {stored_dtype}; it runs in {params['dtype']}"
             )
+    # Notes on settings that the files do not have.
     if named_encoder.assumptions:
         doubts["pooling"] = "the files tell no pooling: the mean of all tokens is taken"
+    # The license and the model that it was trained from, if the README states them.
     stated = _read_front_matter(folder / "README.md")
     base_model = stated.get("base_model", "").rpartition("/")[2]
     values: dict[str, Any] = {
@@ -165,10 +177,10 @@ def _draft_of_folder(folder: Path) -> _CardDraft:
 
 
 def _read_front_matter(path: Path) -> dict[str, str]:
-    """Return ``license`` and ``base_model`` from the top of a README, if it states them.
+    """Return ``license`` and ``base_model`` from the top of a model's README, if it states them.
 
-    The Hub keeps them there as YAML between two lines of ``---``. Only plain one-line values are
-    read; a missing file, or one without such a block, gives an empty table.
+    In models of the Hub they are YAML between two lines of ``---``. Only plain values of one line
+    are read. A missing file, or one without such a block, gives an empty table.
     """
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     if not text.startswith(FRONT_MATTER):

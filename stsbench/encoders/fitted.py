@@ -110,7 +110,7 @@ class FittedEncoder:
     def __init__(
         self, base: Encoder, method: EmbeddingTransform, sentences: Sequence[str], *, name: str
     ) -> None:
-        """Store the base, the transform and the texts; nothing is computed yet.
+        """Store the base, the transform and the texts; the transform is not fitted yet.
 
         Args:
             base: The encoder whose embeddings are transformed.
@@ -126,7 +126,7 @@ class FittedEncoder:
     @cached_property
     def fingerprint(self) -> str | None:
         """The hash of base, parameters and texts; None if the base has none."""
-        parameters = {"method": self.method.params(), "texts": digest_texts(self.sentences)}
+        parameters = {"method": self.method.params(), "texts": texts_sha256(self.sentences)}
         return derive_fingerprint(self.base, parameters, self.method.libraries)
 
     @property
@@ -138,13 +138,15 @@ class FittedEncoder:
 
     @cached_property
     def learned(self) -> Tensors:
-        """The tensors of the fit: read from the cache folder, or else computed and written there.
+        """What the transform has learned from the texts: tensors by name.
 
-        Without a folder they are only computed.
+        They are read from the cache folder if an earlier run has computed them. Otherwise they are
+        computed and written there. Without a folder, ``self.folder``, they are only computed.
         """
         from safetensors.numpy import load, save
 
         folder = self.folder
+        # A sealed folder is complete, and its files have not changed.
         if folder is not None and is_sealed(folder):
             stored: Tensors = load((folder / FIT_FILE).read_bytes())
             return stored
@@ -152,6 +154,7 @@ class FittedEncoder:
         if folder is not None:
             parameters = json.dumps(self.method.params(), indent=1)
             arrays = {name: np.ascontiguousarray(tensor) for name, tensor in learned.items()}
+            # The scratch folder is renamed at the end of the block, so that it is never half full.
             with sealed_folder(folder) as scratch:
                 (scratch / "fit.json").write_text(f"{parameters}\n", encoding="utf-8")
                 (scratch / FIT_FILE).write_bytes(save(arrays))
@@ -179,12 +182,12 @@ class FittedEncoder:
         return np.ascontiguousarray(transform(self.base.encode(sentences)), dtype=np.float32)
 
 
-def read_fit(encoder: object) -> str:
+def name_of_fitting_texts(encoder: object) -> str:
     """Return the name of the texts that an encoder is fitted on, by default those of its task."""
     return read_metadata(encoder).fit or TARGET_TASK
 
 
-def digest_texts(sentences: Sequence[str]) -> str:
+def texts_sha256(sentences: Sequence[str]) -> str:
     """Return the sha256 of texts in their order."""
     digest = hashlib.sha256()
     for sentence in sentences:
@@ -205,11 +208,11 @@ def iter_embeddings(base: Encoder, sentences: Sequence[str]) -> Iterator[FloatAr
     )
 
 
-def check_embeddings(x: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Return embeddings to fit on, (n, d), in float64.
+def to_finite_float64(x: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return embeddings (n, d) as float64, after a check that they are finite.
 
     Raises:
-        EncoderError: They have another shape, or a value that is not finite.
+        EncoderError: They have another shape, or a value that is infinite or not a number.
     """
     rows = np.asarray(x, dtype=np.float64)
     if rows.ndim != 2:
@@ -221,7 +224,7 @@ def check_embeddings(x: npt.ArrayLike) -> npt.NDArray[np.float64]:
     return rows
 
 
-CALIBRATION = "stsb.train"
+DEFAULT_CALIBRATION_TEXTS = "stsb.train"
 """The texts that ranges are taken from by default: a split that is not scored."""
 
 
@@ -241,7 +244,11 @@ class Variant(EmbeddingTransform):
     kind: ClassVar[str] = "variant"
 
     def __post_init__(self) -> None:
-        """Raise CardError for values that change nothing, and for texts that would not be read."""
+        """Check that the parameters have an effect.
+
+        Raises:
+            CardError: The embeddings would not change, or texts are named that are not needed.
+        """
         if self.dimensions is None and self.embeddings == FLOAT_TYPE:
             raise CardError("embeddings = float32 is what they are; leave it out")
         if self.calibration and not self.needs_texts:
@@ -273,11 +280,12 @@ class Variant(EmbeddingTransform):
         """Measure the range of each dimension, if embeddings become integers.
 
         Args:
-            base: The encoder.
-            sentences: The texts to embed.
+            base: The encoder whose embeddings become integers.
+            sentences: The texts whose embeddings are measured.
 
         Returns:
-            ``ranges`` (2, k), the lowest and the highest values; empty if no range is needed.
+            Under ``ranges`` an array (2, k): the lowest and the highest value of each of the k
+            dimensions that are kept. An empty table if embeddings do not become integers.
 
         Raises:
             EncoderError: There are fewer than two texts.
@@ -288,17 +296,26 @@ class Variant(EmbeddingTransform):
             raise EncoderError(
                 f"the ranges of integers need two texts or more, not {len(sentences)}"
             )
+        # Some thousand embeddings at a time, with the dimensions that are kept, (n, k).
         chunks = map(self._shorten, iter_embeddings(base, sentences))
+        # (chunks, 2, k)
         chunk_ranges = np.array([(chunk.min(axis=0), chunk.max(axis=0)) for chunk in chunks])
         lower = chunk_ranges[:, 0].min(axis=0)
         upper = chunk_ranges[:, 1].max(axis=0)
         return {"ranges": np.array([lower, upper])}
 
     def transform(self, learned: Tensors) -> RowFunction:
-        """Return the function that makes embeddings smaller, (n, d) to (n, k)."""
+        """Return the function that makes embeddings smaller, (n, d) to (n, k).
+
+        Args:
+            learned: The result of :meth:`fit`, with ``ranges`` (2, k) if embeddings become
+                integers.
+        """
+        # The bits of a number of this type, and whether it has a sign.
         embedding_type = EMBEDDING_TYPES[self.embeddings]
 
         def shrink(embeddings: FloatArray) -> FloatArray:
+            """Return embeddings with fewer dimensions, or as integers of 8 bits or as bits."""
             shortened = self._shorten(embeddings)
             if self.needs_texts:
                 return to_integers(shortened, learned["ranges"], signed=embedding_type.signed)
@@ -337,14 +354,16 @@ VARIANT_KEYS = tuple(field.name for field in fields(Variant))
 
 
 def variant_specs(spec: str, grid: Mapping[str, Sequence[Any]], calibration: str = "") -> list[str]:
-    """Return the names of an encoder's variants, the first parameter of the grid varying slowest.
+    """Return the names of an encoder's variants, for all combinations of some parameters' values.
 
-    ``embeddings = float32`` changes nothing and is no part of a name; equal names are listed once.
+    A name is the encoder's with the parameters behind it, as in ``minilm+dimensions=64``. The value
+    ``float32`` of ``embeddings`` changes nothing and is no part of a name. Equal names are listed
+    once. The first parameter of the grid varies slowest.
 
     Args:
         spec: The name of the encoder.
-        grid: The values of ``dimensions`` and ``embeddings`` to combine, by parameter.
-        calibration: The texts that ranges are taken from; empty for the default.
+        grid: The values to combine, by the parameter's name: ``dimensions`` and ``embeddings``.
+        calibration: The texts from which the ranges for integers are taken; empty for the default.
 
     Raises:
         CardError: A value is not valid for its parameter.

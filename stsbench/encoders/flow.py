@@ -31,10 +31,10 @@ from stsbench.encoders.base import (
     PositiveInt,
     RowFunction,
 )
-from stsbench.encoders.fitted import EmbeddingTransform, Tensors, check_embeddings
+from stsbench.encoders.fitted import EmbeddingTransform, Tensors, to_finite_float64
 from stsbench.encoders.load import make_processor
 
-SCALE = 3.0
+LOG_SCALE_FACTOR = 3.0
 """Glow's factor on learned log-scales, which lets them move faster."""
 EPSILON = 1e-6
 """Added to the deviations of channels, which may be zero."""
@@ -63,21 +63,21 @@ class ActNorm(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Shift and scale each channel of a batch (b, c).
 
-        If the layer is ``fresh``, this batch first sets both, so that its channels come out with
-        mean 0 and standard deviation 1.
+        If ``self.fresh`` is set, this batch first decides the shift and the scale: its channels
+        then come out with mean 0 and standard deviation 1. After that ``fresh`` is not set.
         """
         if self.fresh:
             with torch.no_grad():
                 self.shift.copy_(-x.mean(dim=0))
                 deviation = x.var(dim=0, unbiased=False).sqrt()
-                # Divided by SCALE, as the output below multiplies by it.
-                self.log_scale.copy_(-torch.log(deviation + EPSILON) / SCALE)
+                # Divided by LOG_SCALE_FACTOR, because the output below multiplies by it.
+                self.log_scale.copy_(-torch.log(deviation + EPSILON) / LOG_SCALE_FACTOR)
             self.fresh = False
-        return (x + self.shift) * torch.exp(SCALE * self.log_scale)
+        return (x + self.shift) * torch.exp(LOG_SCALE_FACTOR * self.log_scale)
 
     def log_determinant(self) -> torch.Tensor:
         """Return the log-determinant of the Jacobian, which is the same for every input."""
-        return SCALE * self.log_scale.sum()
+        return LOG_SCALE_FACTOR * self.log_scale.sum()
 
 
 class Coupling(nn.Module):
@@ -87,7 +87,10 @@ class Coupling(nn.Module):
     """
 
     def __init__(self, channels: int, width: int, generator: torch.Generator) -> None:
-        """Draw the network's weights; its last layer is zero, so that it adds nothing at first.
+        """Draw the weights of the network whose output is added to the second half of the channels.
+
+        Its last layer is zero, so that it adds nothing at first. Each hidden layer is followed by
+        a shift and scale (:class:`ActNorm`).
 
         Args:
             channels: The number of channels; if it is odd, the first half has one more.
@@ -112,7 +115,7 @@ class Coupling(nn.Module):
         hidden = x[:, : self.n_unchanged]
         for layer, norm in zip(self.inner, self.norms, strict=True):
             hidden = torch.relu(norm(layer(hidden)))
-        translation = self.last(hidden) * torch.exp(SCALE * self.last_log_scale)
+        translation = self.last(hidden) * torch.exp(LOG_SCALE_FACTOR * self.last_log_scale)
         return torch.cat([x[:, : self.n_unchanged], x[:, self.n_unchanged :] + translation], dim=1)
 
 
@@ -159,12 +162,18 @@ class GlowFlow(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return z (b, d): the channels that leave after each level, then the last ones."""
+        """Return the output z (b, d) of the flow for embeddings (b, d).
+
+        Each level is ``self.depth`` steps. After each level but the last, half of the channels
+        leave: they are part of the output as they are. z has the channels that leave after each
+        level, and then those of the last level.
+        """
         leaving_channels = []
         for level in range(self.levels):
             steps = slice(level * self.depth, (level + 1) * self.depth)
             for norm, coupling in zip(self.norms[steps], self.couplings[steps], strict=True):
-                # The channels are reversed, so that each half is changed at every other step.
+                # A coupling changes the second half only. The order of the channels is reversed
+                # before it, so that each half is changed at every other step.
                 x = coupling(norm(x).flip(1))
             if level < self.levels - 1:
                 x, leaving = x.chunk(2, dim=1)
@@ -172,10 +181,12 @@ class GlowFlow(nn.Module):
         return torch.cat([*leaving_channels, x], dim=1)
 
     def initialise(self, x: torch.Tensor) -> torch.Tensor:
-        """Set every actnorm from its own input for a batch (b, d).
+        """Set the shift and scale of every :class:`ActNorm` by a batch of embeddings (b, d).
+
+        Each is set so that its output for this batch has mean 0 and standard deviation 1.
 
         Returns:
-            The z of the batch, which is standardised.
+            The output z of the flow for the batch, (b, d).
         """
         for module in self.modules():
             if isinstance(module, ActNorm):
@@ -200,17 +211,19 @@ class GlowFlow(nn.Module):
         return -self.log_likelihood(x).mean() / (math.log(2) * self.d)
 
     def fit(self, x: npt.ArrayLike, method: FlowMethod | None = None) -> GlowFlow:
-        """Train anew on embeddings (n, d) of texts, of which rows 2i and 2i + 1 are pairs.
+        """Train the flow anew on embeddings of pairs of texts, and return the flow itself.
+
+        The loss at each step is stored in ``losses_``.
 
         Args:
-            x: The embeddings.
-            method: The settings of training, by default those of the encoders. Its levels, depth,
+            x: The embeddings (n, d); rows 2i and 2i + 1 are a pair.
+            method: The settings of training, by default those of ``FlowMethod``. Its levels, depth,
                 width and seed are replaced by the flow's, and its dropout has no effect.
 
         Raises:
             EncoderError: There are fewer than two pairs, another d, or a value that is not finite.
         """
-        rows = check_embeddings(x)
+        rows = to_finite_float64(x)
         if rows.shape[1] != self.d:
             raise EncoderError(
                 f"a flow of d = {self.d} takes embeddings (n, {self.d}), not shape {rows.shape}"
@@ -243,11 +256,11 @@ class DecayedAdam:
     """
 
     def __init__(self, flow: GlowFlow, method: FlowMethod) -> None:
-        """Start with first and second moments of zero for each parameter.
+        """Start with moments of zero, the running means of gradients and of their squares.
 
         Args:
             flow: The flow to train.
-            method: The settings of the optimiser.
+            method: The settings of the optimiser, such as its learning rate.
         """
         self.method = method
         self.parameters = list(flow.named_parameters())
@@ -255,11 +268,12 @@ class DecayedAdam:
         self.second_moments = [torch.zeros_like(parameter) for _, parameter in self.parameters]
 
     def step(self, loss: torch.Tensor) -> None:
-        """Take one step down the gradient of a loss.
+        """Change the parameters of the flow by one step of Adam that makes a loss smaller.
 
         As in BERT's ``optimization.py``: the gradients are clipped by their norm over all
-        parameters together, moments are not corrected for their start at zero, and the decay is
-        added to the update, outside the moments.
+        parameters together. The moments, running means of the gradients and of their squares, are
+        not corrected for their start at zero. The weight decay, a share of each parameter, is added
+        to the update, outside the moments.
 
         Args:
             loss: A scalar that depends on all parameters of the flow.
@@ -267,7 +281,7 @@ class DecayedAdam:
         method = self.method
         gradients = torch.autograd.grad(loss, [parameter for _, parameter in self.parameters])
         norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
-        # 1 if the norm is below the limit.
+        # 1 if the norm is below the limit, otherwise the limit divided by the norm.
         clip_factor = (method.clip / norm.clamp(min=method.clip)).item()
         beta1, beta2 = ADAM_BETAS
         with torch.no_grad():
@@ -278,7 +292,8 @@ class DecayedAdam:
                 first_moment.mul_(beta1).add_(clipped, alpha=1 - beta1)
                 second_moment.mul_(beta2).addcmul_(clipped, clipped, value=1 - beta2)
                 update = first_moment / (second_moment.sqrt() + method.epsilon)
-                # Decay "tf" is of all parameters; "port" excludes the biases of the last layers.
+                # With the setting "tf" all parameters decay, as in the authors' TensorFlow code;
+                # with "port" all but the biases of last layers, as in the PyTorch port.
                 has_no_decay = method.decay == "port" and name.endswith("last.bias")
                 if not has_no_decay:
                     update = update + method.weight_decay * parameter
@@ -325,17 +340,19 @@ class FlowMethod(EmbeddingTransform):
         return not self.dropout
 
     def train(self, x: FloatArray) -> tuple[GlowFlow, list[float]]:
-        """Train a flow on embeddings (n, d) of texts, of which rows 2i and 2i + 1 are pairs.
+        """Train a flow on embeddings of pairs of texts.
 
-        The first sentences of the first batch set the actnorms. The loss of a batch is that of its
-        first plus that of its second sentences, in bits per dimension, as in the authors' code.
-        Pairs that fill no whole batch are omitted, unless there are no others.
+        The first sentences of the pairs of the first batch set the shifts and scales of the flow's
+        normalisations. The loss of a batch is that of its first sentences plus that of its second
+        sentences, as in the authors' code. Pairs that fill no whole batch are omitted, unless there
+        are no others.
 
         Args:
-            x: The embeddings, float32 (n, d); a last row without a partner is left out.
+            x: The embeddings, float32 (n, d). Rows 2i and 2i + 1 are a pair; a last row without a
+                partner is not used.
 
         Returns:
-            The flow, and its loss at each step.
+            The flow, and its loss at each step, in bits per dimension.
 
         Raises:
             EncoderError: There are fewer than two pairs, or d cannot be halved ``levels`` times.
@@ -361,9 +378,10 @@ class FlowMethod(EmbeddingTransform):
         return flow, losses
 
     def batches(self, n_pairs: int) -> Iterator[IndexArray]:
-        """Yield the indices of the pairs of each step, (b,), in another order for each epoch.
+        """Yield the indices of the pairs of each training step, (b,).
 
-        The number of steps is that of ``epochs``, which may be a share of one, and 1 at least.
+        The order of the pairs is drawn anew for each epoch, by ``self.seed``. There are as many
+        steps as ``self.epochs`` needs, which may be a share of one epoch; 1 at least.
 
         Args:
             n_pairs: The number of pairs; those of an epoch that fill no whole batch are omitted.
@@ -380,11 +398,15 @@ class FlowMethod(EmbeddingTransform):
             yield order[start : start + batch_size]
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
-        """Train a flow on the embeddings of sentences and return its parameters by name, float32.
+        """Train a flow on the embeddings of sentences and return its parameters.
 
         Args:
-            base: The encoder whose embeddings the flow will transform.
-            sentences: Pairs of texts, one after another; a last one without a partner is left out.
+            base: The encoder whose embeddings the flow will transform. With ``self.dropout`` it
+                embeds with dropout here, as in training.
+            sentences: Pairs of texts, one after another; a last one without a partner is not used.
+
+        Returns:
+            The parameters by name, float32.
 
         Raises:
             EncoderError: There are fewer than two pairs, or embeddings cannot be halved often
@@ -394,12 +416,11 @@ class FlowMethod(EmbeddingTransform):
 
         n_pairs = len(sentences) // 2
         paired_sentences = sentences[: 2 * n_pairs]
-        x = (
-            embed_with_dropout(base, paired_sentences, seed=self.seed)
-            if self.dropout
-            else base.encode(paired_sentences)
-        )
-        flow, _ = self.train(x)
+        if self.dropout:
+            x = embed_with_dropout(base, paired_sentences, seed=self.seed)
+        else:
+            x = base.encode(paired_sentences)
+        flow, _losses = self.train(x)
         return {name: parameter.detach().numpy() for name, parameter in flow.named_parameters()}
 
     def transform(self, learned: Tensors) -> RowFunction:

@@ -62,10 +62,10 @@ KINDS = {
 
 
 def is_factory(candidate: Any) -> bool:  # noqa: ANN401 - the object of a user's name
-    """Return whether this is an encoder, a class of encoders, or a function that may make one.
+    """Return whether an object is an encoder, a class of encoders, or may be a function making one.
 
-    A function may if it is not of Python's own library, and does not say that it returns something
-    else.
+    A function may make an encoder if it is not of Python's standard library, and if its annotation
+    does not say that it returns something else.
     """
     if not isinstance(candidate, type) and callable(candidate):
         candidate = inspect.unwrap(candidate)
@@ -95,12 +95,16 @@ ENCODERS = Registry(
 def find_requirement(kind: str) -> Requirement:
     """Return what the encoders of a kind need beside the parameters of their card.
 
-    A user's class or function may declare it by an attribute ``needs``. Without one, an encoder
-    with ``fit_texts`` needs texts, one with ``embed_into`` a server, and any other one nothing; so
-    does a kind that cannot be imported here.
+    It is in a table for our own kinds. A user's class or function may declare it by an attribute
+    ``needs``. Without this attribute, a class with the method ``fit_texts`` needs texts, one with
+    ``embed_into`` a server, and any other one nothing.
 
     Args:
         kind: A name of :data:`KINDS`, of an entry point, or ``package.module:Name``.
+
+    Returns:
+        ``checkpoint``, ``server``, ``texts`` (to be fitted on) or ``nothing``. It is ``nothing``
+        for a kind that cannot be imported.
 
     Raises:
         EncoderError: ``needs`` is not one of the values of :data:`Requirement`.
@@ -118,6 +122,7 @@ def find_requirement(kind: str) -> Requirement:
                 f"{', '.join(get_args(Requirement))}; it is {format_repr(declared)}"
             )
         return cast(Requirement, declared)
+    # For a function, the class that its annotation says it returns; None without annotation.
     encoder_type = _return_type(factory) if inspect.isfunction(factory) else factory
     if hasattr(encoder_type, "fit_texts"):
         return "texts"
@@ -125,12 +130,18 @@ def find_requirement(kind: str) -> Requirement:
 
 
 def find_cards_of_model(model: str, catalogue: Catalogue) -> list[str]:
-    """Return the names of the encoder cards whose checkpoint is this model of the Hub."""
+    """Return the names of the encoder cards whose checkpoint is a given model of the Hub.
+
+    Args:
+        model: The id of the model on the Hub, in which upper and lower case are the same.
+        catalogue: The cards.
+    """
     names = []
     for name in catalogue.paths("baselines"):
         card = catalogue.encoder(name)
         is_of_model = str(card.params.get("model", "")).casefold() == model.casefold()
-        # A subfolder holds another model, and a server's name for a model identifies no weights.
+        # A subfolder of the model's repository holds another model. The card of a server names a
+        # model too, but its name for it identifies no weights.
         has_subfolder = bool(card.params.get("subfolder"))
         if is_of_model and not has_subfolder and find_requirement(card.kind) != "server":
             names.append(name)

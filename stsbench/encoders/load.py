@@ -26,14 +26,9 @@ from stsbench.encoders.build import build_encoder
 from stsbench.encoders.checkpoint import locate_checkpoint
 from stsbench.encoders.described import SAVED_FILE, Description, describe
 from stsbench.encoders.embedding_file import FileEncoder
-from stsbench.encoders.fitted import (
-    TARGET_TASK,
-    PostProcessed,
-)
+from stsbench.encoders.fitted import TARGET_TASK, PostProcessed
 from stsbench.encoders.kinds import ENCODERS, KINDS, find_cards_of_model, find_requirement
-from stsbench.encoders.metadata import (
-    read_metadata,
-)
+from stsbench.encoders.metadata import read_metadata
 from stsbench.encoders.named import NamedEncoder, attach_name, candidate_names, variant_name
 from stsbench.encoders.runs import (
     RUN_FILE,
@@ -45,12 +40,12 @@ from stsbench.encoders.runs import (
 )
 from stsbench.encoders.similarity_file import SimilarityFile
 
-FILE_KINDS: Mapping[str, type[FileEncoder | SimilarityFile]] = {
+FILE_ENCODERS_BY_PREFIX: Mapping[str, type[FileEncoder | SimilarityFile]] = {
     "file:": FileEncoder,
     "similarities:": SimilarityFile,
 }
 """The class of encoders whose embeddings or scores are in a file, by the beginning of the name."""
-FILE_PREFIXES = tuple(FILE_KINDS)
+FILE_PREFIXES = tuple(FILE_ENCODERS_BY_PREFIX)
 
 
 @validate_arguments(name=NAME_OR_PATH, params=PARAMETERS, catalogue=Catalogue)
@@ -81,22 +76,26 @@ def load_encoder(
 
 def load_run(run: TrainedRun, catalogue: Catalogue) -> Encoder:
     """Return the encoder of a finished run, under the name of its recipe."""
-    return attach_name(_from_run(run, run.recipe, params={}, catalogue=catalogue))
+    return attach_name(_load_from_run(run, run.recipe, params={}, catalogue=catalogue))
 
 
 def make_processor(
     method: type[Any], encoder_type: Callable[..., FittableEncoder] = PostProcessed
 ) -> Callable[..., FittableEncoder]:
-    """Return the function that makes the encoders of a kind which is fitted on texts.
+    """Return a function that makes encoders whose embeddings are those of another, transformed.
 
-    It takes the method's parameters, and these of every such kind: ``base`` is a card or a
-    checkpoint, ``base_params`` replace parameters of its card, ``model`` is the checkpoint if the
-    card names none, and ``fit`` names the texts to fit on, see :mod:`stsbench.bench.embedder`. It
-    raises CardError if the base is itself fitted on texts, and otherwise as :func:`load_encoder`.
+    The other encoder is the base. The transform, such as whitening, is fitted on texts. The
+    function has the parameters of the transform and these:
+
+    * ``base``, a card or a checkpoint, and ``base_params``, which replace parameters of its card;
+    * ``model``, the checkpoint of the base, if its card names none;
+    * ``fit``, the name of the texts to fit on, see :mod:`stsbench.bench.embedder`.
+
+    It raises CardError if the base is itself fitted on texts; others as :func:`load_encoder`.
 
     Args:
-        method: The class of an :class:`EmbeddingTransform`.
-        encoder_type: What makes the encoder of a base, a method, a name and ``fit``.
+        method: The class of the transform, an :class:`EmbeddingTransform`.
+        encoder_type: Makes the encoder; called with the base, the transform, ``name`` and ``fit``.
     """
 
     def make(
@@ -112,8 +111,8 @@ def make_processor(
         transform = method(**params)
         catalogue = catalogue or Catalogue()
         refusal = CardError(f"base '{base}' is itself fitted on texts; name an encoder that is not")
-        # By its card, before the base is made: a card that names itself as its base would have no
-        # end.
+        # The card of the base is checked before the base is made. Otherwise a card that names
+        # itself as its base would be loaded again and again.
         card_path = _find_card(base, catalogue)
         if card_path and find_requirement(read_card(card_path, EncoderCard).kind) == "texts":
             raise refusal
@@ -125,8 +124,8 @@ def make_processor(
             raise refusal
         return encoder_type(base_encoder, transform, name=name or f"{base}-{method.kind}", fit=fit)
 
-    # Cards are checked against the signature and the types of ``make``, so these get the method's
-    # parameters in place of ``**params``.
+    # The parameters in a card are checked against the signature and the types of ``make``. So the
+    # method's parameters replace ``**params``, the last parameter, in both.
     shared_parameters = list(inspect.signature(make).parameters.values())[:-1]
     method_parameters = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
@@ -152,41 +151,50 @@ def _find_card(spec: str, catalogue: Catalogue) -> Path | None:
 def load_named(
     spec: str, *, params: Mapping[str, Any] | None = None, catalogue: Catalogue | None = None
 ) -> NamedEncoder:
-    """Return the encoder of a name as :func:`load_encoder` does, together with its card.
+    """Return the encoder of a name, together with its name in results and its card.
 
     Args:
-        spec: The name, with replaced parameters behind it if any, as in ``minilm+pooling=max``. A
-            recipe that was trained for several seeds stands for the lowest.
+        spec: The name: any that :func:`load_encoder` accepts. Values of parameters may follow it,
+            as in ``minilm+pooling=max``. A recipe that was trained for several seeds stands for
+            the run of the lowest seed.
         params: Values that replace the card's parameters, by name.
         catalogue: The cards to search; None for the project's.
+
+    The errors are those of :func:`load_encoder`.
     """
+    # Raises if an environment variable that the Hub's library reads has no valid value.
     check_hub()
     load = _find_loader(spec, dict(params or {}), catalogue=catalogue or Catalogue())
     return load()
 
 
 def expand_recipe(spec: str, catalogue: Catalogue) -> list[str]:
-    """Return one name per seed, ``name@seed``, if a recipe was trained for several; else the name.
+    """Return one name per seed for a recipe that was trained with several seeds.
 
     Args:
-        spec: The name of any encoder or recipe, with replaced parameters behind it if any.
+        spec: The name of any encoder or recipe, perhaps with parameters: ``simcse+pooling=max``.
         catalogue: The cards to search.
+
+    Returns:
+        For example ``simcse@0+pooling=max`` and ``simcse@1+pooling=max``; for any other name a
+        list of this name alone.
 
     Raises:
         EncoderError: A run of the recipe is not finished, or its record is broken.
     """
-    recipe = _find_runs(spec, catalogue)
+    recipe = _find_trained_runs(spec, catalogue)
     if len(recipe.runs) < 2:
         return [spec]
-    suffix = spec[len(recipe.name) :]  # replaced parameters, which follow the seed
+    # The parameters with their "+", which follow the seed.
+    suffix = spec[len(recipe.name) :]
     return [f"{recipe.name}@{run.seed}{suffix}" for run in recipe.runs]
 
 
 def check_loadable(spec: str, catalogue: Catalogue) -> None:
-    """Check that a name stands for an encoder, without loading it.
+    """Raise an error if a name stands for no encoder, without loading one.
 
     Args:
-        spec: The name, with replaced parameters behind it if any.
+        spec: The name. Values of parameters may follow it, as in ``minilm+pooling=max``.
         catalogue: The cards to search.
 
     Raises:
@@ -196,7 +204,7 @@ def check_loadable(spec: str, catalogue: Catalogue) -> None:
     _find_loader(spec, params={}, catalogue=catalogue)
 
 
-def _stem(spec: str) -> str:
+def _without_seed_and_params(spec: str) -> str:
     """Return a name without its seed and parameters."""
     return re.split(r"[+@]", spec, maxsplit=1)[0]
 
@@ -211,25 +219,38 @@ class _RecipeRuns(NamedTuple):
     runs: list[TrainedRun]
 
 
-def _find_runs(spec: str, catalogue: Catalogue) -> _RecipeRuns:
-    """Return the finished runs that a name stands for, by seed; none if it is no trained recipe's.
+def _find_trained_runs(spec: str, catalogue: Catalogue) -> _RecipeRuns:
+    """Return the finished training runs that a name stands for, sorted by seed.
+
+    Args:
+        spec: The name of a recipe, perhaps with a seed and values of parameters, as in
+            ``simcse@3+pooling=max``; or any other name.
+        catalogue: The cards and recipes.
+
+    Returns:
+        The name that the recipe was trained by, the remaining parameters, and its runs: none if
+        the name is not that of a trained recipe.
 
     Raises:
         EncoderError: The recipe has a run that was begun, but none that is finished; or the record
             of a run is broken.
     """
-    stem = _stem(spec)
+    stem = _without_seed_and_params(spec)
     cards = catalogue.paths("baselines")
-    # A folder of runs may be found by the name of a recipe, and by no other name.
+    # Runs are found by the name of a recipe, also of one that has no card any more. They are not
+    # found by the name of an encoder's card, by a path, or by the name of an installed kind.
     is_other_name = stem in cards or _is_location(stem) or stem in _entry_points()
     if is_other_name and stem not in catalogue.paths("trainers"):
         return _RecipeRuns(spec, params={}, runs=[])
-    # A recipe may have been trained with replaced values, which are then part of its name. So the
-    # longest name that has runs counts, and only what is behind it are parameters.
+    # A recipe may have been trained with other values of its parameters, which are then part of
+    # the name of its runs. So the longest name that has runs counts, and only what follows it are
+    # parameters of the encoder. The names are tried from the longest on.
     for name, params in split_params(spec):
-        if runs := read_trained_runs(name):
+        runs = read_trained_runs(name)
+        if runs:
             return _RecipeRuns(name, params, runs)
-        if unfinished := read_unfinished_runs(name):
+        unfinished = read_unfinished_runs(name)
+        if unfinished:
             hint = "with another folder of runs in STSBENCH_RUNS, its card's checkpoint is used"
             raise EncoderError(str(unfinished[0]), hint=hint if stem in cards else "")
     return _RecipeRuns(spec, params={}, runs=[])
@@ -245,23 +266,23 @@ def _entry_points() -> list[str]:
     return ENCODERS.names()[len(ENCODERS.table) :]
 
 
-def _from_run(
+def _load_from_run(
     run: TrainedRun, name: str, params: dict[str, Any], catalogue: Catalogue
 ) -> NamedEncoder:
-    """Return the encoder of a run, under the name of its recipe without the seed.
+    """Return the encoder of a training run, under the name of its recipe without the seed.
 
-    Results of all seeds then have one name; the seed is in the run.
+    So the results of all seeds have the same name; the seed is recorded in ``run``.
 
     Args:
         run: The finished run.
         name: The requested name, ``recipe`` or ``recipe@seed``.
-        params: Parameters that replace those in the checkpoint's files.
+        params: Parameters that replace those in the checkpoint's files, by name.
         catalogue: The cards.
     """
-    encoder_of_folder = _from_checkpoint(str(run.folder), params, catalogue)
+    encoder_of_folder = _load_from_checkpoint(str(run.folder), params, catalogue)
     name_without_seed = name.partition("@")[0] if name.endswith(f"@{run.seed}") else name
-    # Loaded as a folder it may have several names, and its record of training is a mere claim. As a
-    # recipe's run its name is certain, and the record is trusted.
+    # From a folder an encoder may have several names, and its record of training is a mere claim.
+    # Here its name is certain, and the record is trusted.
     return replace(
         encoder_of_folder,
         name=variant_name(name_without_seed, params),
@@ -275,62 +296,67 @@ def _from_run(
 def _find_loader(
     spec: str, params: dict[str, Any], catalogue: Catalogue
 ) -> Callable[[], NamedEncoder]:
-    """Return the function that loads the encoder of a name; raises as :func:`check_loadable`.
+    """Return the function that loads the encoder of a name.
 
-    A name is, in this order, that of a trained recipe, a card's file, a card's id, a folder; one of
-    these with replaced parameters behind it; the address of a class; a Hub id.
+    These meanings of a name are tried, in this order: a trained recipe; the file of a card; the id
+    of a card; a folder; a file of embeddings or scores; one of these with parameters behind it, as
+    in ``minilm+pooling=max``; the address of a class, or an entry point; a Hub id.
 
     Args:
         spec: The name.
-        params: Parameters that replace those of the card, beside those in the name.
+        params: Parameters that replace those of the card, besides those in the name.
         catalogue: The cards to search.
+
+    Raises:
+        UnknownName: The name stands for nothing.
+        EncoderError: It is the name of an untrained recipe, of a missing file, or of a task.
     """
-    recipe = _find_runs(spec, catalogue)
+    recipe = _find_trained_runs(spec, catalogue)
     if recipe.runs:
         return partial(
-            _from_run, recipe.runs[0], recipe.name, {**recipe.params, **params}, catalogue
+            _load_from_run, recipe.runs[0], recipe.name, {**recipe.params, **params}, catalogue
         )
     cards = catalogue.paths("baselines")
     if spec.endswith(".toml"):
         path = Path(spec)
-        # The encoder is called by the file's name, unless that is another card's.
-        is_card_of_catalogue = cards.get(path.stem, Path()).resolve() == path.resolve()
-        name = (
-            path.stem
-            if is_card_of_catalogue
-            else candidate_names(path.with_suffix(""), catalogue)[0]
-        )
-        return partial(_from_card, name, path, params, catalogue)
+        name = path.stem
+        is_card_of_catalogue = cards.get(name, Path()).resolve() == path.resolve()
+        if not is_card_of_catalogue:
+            # The shortest end of the path that is the name of no card.
+            name = candidate_names(path.with_suffix(""), catalogue)[0]
+        return partial(_load_from_card, name, path, params, catalogue)
     if spec in cards:
-        return partial(_from_card, spec, cards[spec], params, catalogue)
+        return partial(_load_from_card, spec, cards[spec], params, catalogue)
     if _is_folder(spec):
-        return partial(_from_checkpoint, spec, params, catalogue)
+        return partial(_load_from_checkpoint, spec, params, catalogue)
     is_file = spec.startswith(FILE_PREFIXES)
     if is_file and Path(spec.partition(":")[2]).is_file():
-        return partial(_from_file, spec, params, catalogue)
+        return partial(_load_from_file, spec, params, catalogue)
     for stem, stem_params in split_params(spec):
-        # Entry points last: to look for them reads a file of every installed package.
+        # Entry points are looked up last, because that reads a file of every installed package.
         is_recognised = stem in cards or _is_location(stem) or _is_folder(stem)
         if stem_params and (is_recognised or stem in _entry_points()):
             return _find_loader(stem, merge_parameters(spec, stem_params, params), catalogue)
     if is_file:
         raise EncoderError(f"there is no file '{spec.partition(':')[2]}'")
     if ":" in spec or spec in _entry_points():
-        return partial(_from_address, spec, params, catalogue)
+        return partial(_load_from_address, spec, params, catalogue)
     if "/" in spec:
-        return partial(_from_hub, spec, params, catalogue)
-    raise _unknown_encoder(spec, catalogue)
+        return partial(_load_from_hub, spec, params, catalogue)
+    raise _unknown_encoder_error(spec, catalogue)
 
 
-def _unknown_encoder(spec: str, catalogue: Catalogue) -> EncoderError | UnknownName:
+def _unknown_encoder_error(spec: str, catalogue: Catalogue) -> EncoderError | UnknownName:
     """Return the error for a name that stands for no encoder, with the likeliest remedy.
+
+    The name may be that of a recipe that has not been trained, of a task or suite, or unknown.
 
     Args:
         spec: The name.
-        catalogue: The cards, of which it may name a recipe, a task or a suite.
+        catalogue: The cards of encoders, recipes, tasks and suites.
     """
-    if _stem(spec) in catalogue.paths("trainers"):
-        return _untrained_recipe(spec)
+    if _without_seed_and_params(spec) in catalogue.paths("trainers"):
+        return _untrained_recipe_error(spec)
     if find_ids(spec, catalogue):
         return EncoderError(
             f"'{spec}' is a task or a suite, not an encoder",
@@ -345,9 +371,16 @@ def _unknown_encoder(spec: str, catalogue: Catalogue) -> EncoderError | UnknownN
     )
 
 
-def _untrained_recipe(spec: str) -> EncoderError:
-    """Return the error for a recipe that was not trained, with the command that trains it."""
-    trained_variants = [f"'{name}'" for name in list_trained_variants(_stem(spec))]
+def _untrained_recipe_error(spec: str) -> EncoderError:
+    """Return the error for a recipe that was not trained, with the command that trains it.
+
+    Args:
+        spec: The recipe's name, perhaps with a seed and parameters, as in ``simcse@3+steps=30``.
+    """
+    # The names of its runs with other values of its parameters.
+    trained_variants = [
+        f"'{name}'" for name in list_trained_variants(_without_seed_and_params(spec))
+    ]
     hint = ""
     if trained_variants:
         more = f" and {len(trained_variants) - 3} more" if len(trained_variants) > 3 else ""
@@ -366,18 +399,24 @@ def _untrained_recipe(spec: str) -> EncoderError:
     )
 
 
-def _from_hub(spec: str, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
-    """Return the encoder of a Hub id: by the only card that describes it, or by its own files.
+def _load_from_hub(spec: str, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
+    """Return the encoder of a model on the Hub.
 
-    Its ``notice`` for the user names that card, or the cards if there are several.
+    If one card describes the model, the encoder is that of the card; if several do, or none, it is
+    run as its own files say. The cards are named in its ``notice``, a message for the user.
+
+    Args:
+        spec: The id of the model on the Hub.
+        params: Parameters that replace those of the card or the files, by name.
+        catalogue: The cards.
     """
     cards = find_cards_of_model(spec, catalogue)
     if len(cards) == 1:
         path = catalogue.paths("baselines")[cards[0]]
-        named_encoder = _from_card(cards[0], path, params, catalogue)
+        named_encoder = _load_from_card(cards[0], path, params, catalogue)
         notice = f"{spec} is the checkpoint of the card '{cards[0]}': evaluated as it says"
         return replace(named_encoder, notice=notice)
-    named_encoder = _from_checkpoint(spec, params, catalogue)
+    named_encoder = _load_from_checkpoint(spec, params, catalogue)
     if not cards:
         return named_encoder
     notice = f"{spec} is run as its files say; these cards describe it too: {', '.join(cards)}"
@@ -392,17 +431,19 @@ def _is_folder(spec: str) -> bool:
         return False
 
 
-def _from_card(name: str, path: Path, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
-    """Return the encoder of a card, with the card and its hash.
+def _load_from_card(
+    name: str, path: Path, params: dict[str, Any], catalogue: Catalogue
+) -> NamedEncoder:
+    """Return the encoder of a card, together with the card and its hash.
 
-    Its name in results has the replaced parameters that may change an embedding, except a seed that
-    results record and the folder of files that the card names by their hashes.
+    Its name in results has those of the user's parameters that may change an embedding, except for
+    a seed, which results record, and the folder of files that the card names by their hashes.
 
     Args:
         name: The id of the card.
-        path: Its file.
-        params: Parameters that replace the card's.
-        catalogue: The cards, to find a base in.
+        path: The file of the card.
+        params: The user's parameters, which replace the card's, by name.
+        catalogue: The cards, in which an encoder that the card is based on is found.
 
     Raises:
         CardError: A parameter is not valid.
@@ -410,7 +451,8 @@ def _from_card(name: str, path: Path, params: dict[str, Any], catalogue: Catalog
     """
     card = read_card(path, EncoderCard)
     names_checkpoint = bool({"model", "package"} & {*card.params, *params})
-    if not names_checkpoint and find_requirement(card.kind) == "checkpoint":
+    needs_checkpoint = find_requirement(card.kind) == "checkpoint"
+    if needs_checkpoint and not names_checkpoint:
         raise SourceError(
             f"the card of '{name}' names no checkpoint to fetch",
             hint=card.note or "pass `params=model=FOLDER`",
@@ -418,19 +460,20 @@ def _from_card(name: str, path: Path, params: dict[str, Any], catalogue: Catalog
     factory = ENCODERS.load(card.kind)
     params_in_name = dict(params)
     if _names_checkpoint_by_hashes(card, catalogue):
-        # Such files are the same wherever they are.
+        # Such files are the same in any folder, so the folder is no part of the name.
         params_in_name.pop("model", None)
+    # The parameters of this kind that decide where it runs, and change no embedding.
     runtime_parameters: Sequence[str] = getattr(factory, "RUNTIME_PARAMETERS", ())
     origin = f"{path}: [params]{' and `params`' if params else ''}"
     encoder = build_encoder(
         factory,
         name=variant_name(name, params_in_name, excluded=runtime_parameters),
         params=_merge_into_card_params(card, params),
-        where=origin,
+        message_prefix=origin,
         catalogue=catalogue,
         kind=card.kind,
     )
-    # Results record the seed of such an encoder: all its seeds have one name.
+    # Results record the seed of an encoder that has one, so that all seeds have the same name.
     is_seeded = read_metadata(encoder).train_seed is not None
     excluded = (*runtime_parameters, "seed") if is_seeded else runtime_parameters
     return NamedEncoder(
@@ -442,16 +485,16 @@ def _from_card(name: str, path: Path, params: dict[str, Any], catalogue: Catalog
 
 
 def _merge_into_card_params(card: EncoderCard, params: dict[str, Any]) -> dict[str, Any]:
-    """Return a card's parameters with the user's in their place.
+    """Return a card's parameters, in which the user's parameters replace those of the same name.
 
-    A folder of the user (``model``) replaces the card's package too.
+    The user's checkpoint (``model``) also replaces the package that a card may name instead.
 
     Args:
         card: The card.
-        params: The parameters of the user.
+        params: The parameters of the user, by name.
 
     Raises:
-        CardError: There is a revision for a checkpoint on this machine.
+        CardError: There is a revision, a commit on the Hub, for a checkpoint on this machine.
     """
     card_params: dict[str, Any] = dict(card.params)
     if "model" in params and "package" in card_params:
@@ -459,37 +502,39 @@ def _merge_into_card_params(card: EncoderCard, params: dict[str, Any]) -> dict[s
         card_params.pop("subfolder", None)
     merged = card_params | params
     if card.kind in KINDS:
-        # The card's revision is that of the card's checkpoint, which the user's folder replaces.
+        # If the user replaces the checkpoint, the card's revision does not belong to it.
         revision_params = params if "model" in params else merged
         _check_revision(revision_params, merged)
     return merged
 
 
 def _names_checkpoint_by_hashes(card: EncoderCard, catalogue: Catalogue) -> bool:
-    """Return whether a card has hashes of its checkpoint's files, but no location of them.
+    """Return whether a card has the hashes of its checkpoint's files, but not where they are.
 
-    If the card names a base that has a card, it is the base's card that counts.
+    If the card names another encoder with a card as its base, that card is looked at instead.
     """
-    base = card.params.get("base")
-    params = catalogue.encoder(base).params if base in catalogue.paths("baselines") else card.params
+    params = card.params
+    base = params.get("base")
+    if base in catalogue.paths("baselines"):
+        params = catalogue.encoder(base).params
     return bool(params.get("sha256")) and "model" not in params
 
 
-def _from_address(spec: str, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
+def _load_from_address(spec: str, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
     """Return the encoder of a user's own class, function or object, or of an entry point."""
     encoder = build_encoder(
-        ENCODERS.load(spec), name="", params=params, where=f"encoder '{spec}'", kind=spec
+        ENCODERS.load(spec), name="", params=params, message_prefix=f"encoder '{spec}'", kind=spec
     )
     name = spec if catalogue.is_taken(encoder.name) else encoder.name
     return NamedEncoder(name=variant_name(name, params), encoder=encoder)
 
 
-def _from_file(spec: str, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
-    """Return the encoder of a file of embeddings or scores, which is called by the file's name.
+def _load_from_file(spec: str, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
+    """Return the encoder whose embeddings, or scores of pairs, are in a file; it has its name.
 
     Args:
-        spec: The path of the file behind one of ``FILE_PREFIXES``.
-        params: Its parameters: the file of its texts, and those of variants.
+        spec: ``file:`` or ``similarities:``, followed by the path of the file.
+        params: Its parameters by name: the file of its texts, and those of variants.
         catalogue: The cards, whose names the encoder must not take.
     """
     prefix, _, file = spec.partition(":")
@@ -499,19 +544,19 @@ def _from_file(spec: str, params: dict[str, Any], catalogue: Catalogue) -> Named
         for stem in candidate_names(path, catalogue)
     ]
     encoder = build_encoder(
-        FILE_KINDS[f"{prefix}:"],
+        FILE_ENCODERS_BY_PREFIX[f"{prefix}:"],
         name=names[0],
         params={**params, "file": str(path)},
-        where=f"encoder '{spec}'",
+        message_prefix=f"encoder '{spec}'",
         kind=prefix,
     )
     return NamedEncoder(name=names[0], candidate_names=names, encoder=encoder)
 
 
-def _from_checkpoint(spec: str, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
-    """Return the encoder of a folder or Hub id, run as its own files say.
+def _load_from_checkpoint(spec: str, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
+    """Return the encoder of a checkpoint, a folder or a Hub id, run as the checkpoint's files say.
 
-    Settings that its files do not have are assumed, and noted in its ``assumptions``.
+    Settings that the files do not have are assumed, and noted in its ``assumptions``.
 
     Args:
         spec: The folder or Hub id.
@@ -523,6 +568,7 @@ def _from_checkpoint(spec: str, params: dict[str, Any], catalogue: Catalogue) ->
         EncoderError: The folder is of a run that is not finished, or cannot be used.
     """
     is_folder = _is_folder(spec)
+    # None unless the folder is that of a training run without an end.
     unfinished_run = UnfinishedRun.read(Path(spec)) if is_folder else None
     if unfinished_run is not None:
         raise EncoderError(str(unfinished_run))
@@ -534,20 +580,22 @@ def _from_checkpoint(spec: str, params: dict[str, Any], catalogue: Catalogue) ->
     _check_revision(params, {"model": spec})
     location = {key: str(params[key]) for key in ("revision", "subfolder") if key in params}
     folder = locate_checkpoint(spec, **location).folder
+    # The names that the encoder may have, the shortest first.
     stems = candidate_names(Path(spec), catalogue) if is_folder else [spec]
     names = [variant_name(stem, params) for stem in stems]
+    # The kind of encoder and its parameters, from the checkpoint's files.
     description = describe(folder, catalogue, model="" if is_folder else spec)
     if description.is_saved:
-        return _from_saved_folder(folder, description, params, names)
+        return _load_from_saved_folder(folder, description, params, names)
     described_params = dict(description.params)
     if "prompt_name" in params:
-        # A prompt selected by its name takes the place of the default.
+        # The user selects a prompt of the files, which replaces their default one.
         described_params.pop("prompt", None)
     encoder = build_encoder(
         ENCODERS.load(description.kind),
         name=names[0],
         params={"model": spec, **described_params, **params},
-        where=spec,
+        message_prefix=spec,
         kind=description.kind,
     )
     return NamedEncoder(
@@ -558,22 +606,22 @@ def _from_checkpoint(spec: str, params: dict[str, Any], catalogue: Catalogue) ->
     )
 
 
-def _from_saved_folder(
+def _load_from_saved_folder(
     folder: Path, description: Description, params: dict[str, Any], names: Sequence[str]
 ) -> NamedEncoder:
     """Return the encoder that stsbench wrote into a folder, with its record of training if any.
 
     Args:
         folder: The folder, perhaps of a training run.
-        description: Its class and parameters, from ``stsbench.json``.
-        params: Parameters that replace those of the file.
+        description: The kind of encoder and its parameters, from ``stsbench.json``.
+        params: Parameters that replace those of the file, by name.
         names: The names that the encoder may have, of which it has the first.
     """
     encoder = build_encoder(
         ENCODERS.load_own(description.kind),
         name=names[0],
         params={"model": str(folder), **description.params, **params},
-        where=f"{folder}/{SAVED_FILE}",
+        message_prefix=f"{folder}/{SAVED_FILE}",
         kind=description.kind,
     )
     has_record = (folder / RUN_FILE).is_file()
@@ -586,11 +634,14 @@ def _from_saved_folder(
 
 
 def _check_revision(revision_params: Mapping[str, Any], params: Mapping[str, Any]) -> None:
-    """Raise CardError if there is a revision for a checkpoint on this machine, which has none.
+    """Raise an error if a revision, a commit on the Hub, is set for a checkpoint on this machine.
 
     Args:
-        revision_params: The parameters that may hold a revision of this checkpoint.
-        params: The parameters that locate the checkpoint.
+        revision_params: The parameters by name, among which may be the checkpoint's ``revision``.
+        params: The parameters that locate the checkpoint: ``model`` or ``package``.
+
+    Raises:
+        CardError: There is such a revision.
     """
     location = params.get("package") or params.get("model")
     is_local = "package" in params or _is_folder(str(location))

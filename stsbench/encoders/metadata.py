@@ -93,7 +93,7 @@ class _AttributeRule(NamedTuple):
     expected: str
 
 
-ATTRIBUTES: Mapping[str, _AttributeRule] = {
+ATTRIBUTE_RULES: Mapping[str, _AttributeRule] = {
     "name": _AttributeRule(
         is_name, expected="a line of text without a key, for results go into a folder of that name"
     ),
@@ -121,18 +121,19 @@ REQUIRED_ATTRIBUTES = ("name", "fingerprint", "encode")
 
 
 def _check_attribute(encoder: object, name: str, value: Any, subject: str = "") -> Any:  # noqa: ANN401
-    """Return the value of an attribute if it is valid.
+    """Return the value of an encoder's attribute unchanged, after a check that it is valid.
 
     Args:
-        encoder: The encoder.
-        name: A key of :data:`ATTRIBUTES`.
+        encoder: The encoder, of which only the class is named in the message.
+        name: The name of the attribute, a key of :data:`ATTRIBUTE_RULES`: each rule has a function
+            that tells whether a value is valid, and a description of valid values.
         value: The value.
         subject: The beginning of the message; empty for none.
 
     Raises:
         EncoderError: The value is not valid.
     """
-    rule = ATTRIBUTES[name]
+    rule = ATTRIBUTE_RULES[name]
     if rule.is_valid(value):
         return value
     description = "a method; make it a property" if inspect.ismethod(value) else format_repr(value)
@@ -141,9 +142,16 @@ def _check_attribute(encoder: object, name: str, value: Any, subject: str = "") 
 
 
 def read_metadata(encoder: object) -> EncoderMetadata:
-    """Read the metadata of an encoder as it is now: its device once it has embedded.
+    """Read from an encoder's attributes what results record about it, such as its device.
 
-    Fields of :data:`INHERITED_FIELDS` that it lacks are those of its base, if it has one.
+    The device is known only after it has embedded. If the encoder is made from another one, its
+    ``base``, then the fields of :data:`INHERITED_FIELDS` that it lacks are those of the base.
+
+    Args:
+        encoder: An encoder, which may be of a user's own class.
+
+    Returns:
+        The metadata. A field that the encoder does not have is None.
 
     Raises:
         EncoderError: An attribute has a value that is not valid.
@@ -151,14 +159,18 @@ def read_metadata(encoder: object) -> EncoderMetadata:
     values: dict[str, Any] = {}
     for field in fields(EncoderMetadata):
         value = getattr(encoder, field.name, None)
+        # A user's encoder may have torch's own objects here: they become text such as "float32".
         if type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device"):
             value = str(value).removeprefix("torch.")
-        # A user's encoder may have a method ``fit``: that is no metadata.
+        # The metadata ``fit`` are a text. A user's encoder may have a method of this name instead,
+        # which is ignored.
         is_method = field.name == "fit" and callable(value)
         if value is not None and not is_method:
             values[field.name] = _check_attribute(encoder, field.name, value)
+    # An integer of numpy becomes one of Python.
     if "train_seed" in values:
         values["train_seed"] = int(values["train_seed"])
+    # The encoder's attribute `base` if it is an encoder; None otherwise.
     base = find_base(encoder)
     has_base = base is not None and base is not encoder
     base_metadata = read_metadata(base) if has_base else EncoderMetadata()
@@ -167,9 +179,10 @@ def read_metadata(encoder: object) -> EncoderMetadata:
 
 
 def read_notes(encoder: object) -> list[str]:
-    """Return an encoder's notes for the readers of its scores, with secrets in them redacted.
+    """Return an encoder's notes for the readers of its scores: its attribute ``notes``.
 
-    The list is empty if it has none. Reading them may fit the encoder.
+    Secrets in them, such as keys of a server, are replaced. The list is empty if the encoder has no
+    such attribute. For an encoder that is fitted on texts, reading the attribute may fit it.
 
     Raises:
         EncoderError: Its ``notes`` are not texts.
@@ -182,28 +195,40 @@ def read_notes(encoder: object) -> list[str]:
 
 
 def describe_prompt(encoder: object) -> str | None:
-    """Return the text around every sentence, with ``{}`` in its place.
+    """Return the text that an encoder puts around every sentence, its prompt.
+
+    If the encoder is made from another one, it is the prompt of that one.
 
     Returns:
-        Empty if an encoder has none; None if it does not say so, as a user's own may not.
+        The text with ``{}`` in place of the sentence; empty if there is no prompt. None if that is
+        unknown: a user's own class has no attribute ``prompt``, or one that is no text.
     """
     encoder = _innermost_base(encoder)
+    # One of our own classes without the attribute has no prompt.
     prompt = getattr(encoder, "prompt", "" if is_own_class(type(encoder)) else None)
     if isinstance(prompt, str):
         return f"{prompt}{{}}" if prompt else ""
+    # Our class of prompts gives such a text itself.
     return str(prompt) if is_own_class(type(prompt)) else None
 
 
 def count_cut(encoder: object, sentences: Sequence[str]) -> int | None:
     """Return how many sentences an encoder cuts at its maximum length; None if it is unknown.
 
-    Word encoders cut none. Of a variant or post-processor those of the encoder that embeds the
-    texts are counted. It is unknown for a user's own class.
+    Encoders of word vectors cut none. If an encoder is made from another one, as a variant is, the
+    other one reads the sentences, so those that it cuts are counted. The number is unknown for a
+    user's own class, and for an encoder of ours that cannot count.
+
+    Args:
+        encoder: The encoder.
+        sentences: The sentences to embed.
     """
     encoder = _innermost_base(encoder)
     if isinstance(encoder, WordEncoder):
         return 0
-    count = getattr(encoder, "count_cut", None) if is_own_class(type(encoder)) else None
+    if not is_own_class(type(encoder)):
+        return None
+    count = getattr(encoder, "count_cut", None)
     return count(sentences) if count is not None else None
 
 
@@ -215,20 +240,25 @@ def _innermost_base(encoder: object) -> object:
 
 
 def find_base(encoder: object) -> Encoder | None:
-    """Return the encoder from which another is made, its attribute ``base``.
+    """Return the encoder from which an encoder is made: its attribute ``base``.
 
     Returns:
-        None if there is no such attribute, or it is no encoder.
+        None if there is no such attribute, or if it is no encoder.
     """
     base = getattr(encoder, "base", None)
     return cast(Encoder, base) if is_encoder(base) else None
 
 
 def sentences_without_known_words(encoder: WordEncoder, sentences: Sequence[str]) -> list[str]:
-    """Return those of the sentences that have no word of an encoder's list.
+    """Return those of the sentences in which no word has a vector.
+
+    Args:
+        encoder: An encoder with a fixed list of words; its method ``unknown`` finds the sentences
+            that have no word of the list.
+        sentences: The sentences.
 
     Raises:
-        EncoderError: The encoder's ``unknown`` returns something else than texts.
+        EncoderError: ``unknown`` returns something else than texts.
     """
     unknown_sentences = encoder.unknown(sentences)
     _check_attribute(encoder, name="unknown(sentences)", value=unknown_sentences)
@@ -248,7 +278,7 @@ def can_encode(candidate: object) -> bool:
 
 
 def check_encoder(candidate: object, subject: str) -> Encoder:
-    """Return an object that a user's code made, if it is a valid encoder.
+    """Return an object that a user's code made, after checks that it is a valid encoder.
 
     Args:
         candidate: The object.
@@ -266,7 +296,8 @@ def check_encoder(candidate: object, subject: str) -> Encoder:
         try:
             _check_attribute(candidate, name, value=getattr(candidate, name), subject=subject)
         except AttributeError as error:
-            # If there is a property of this name, it has failed for another attribute.
+            # If the message names another attribute, the encoder has a property ``name``, and it
+            # is that property which has failed.
             is_missing = str(error).endswith(f"'{name}'")
             reason = "" if is_missing else f" ({as_one_line(error)})"
             raise EncoderError(
@@ -274,31 +305,33 @@ def check_encoder(candidate: object, subject: str) -> Encoder:
                 hint="an encoder needs name, fingerprint (or None) and encode(sentences)",
             ) from error
     encoder = cast(Encoder, candidate)
+    # It must be callable with the sentences alone.
     check_signature(encoder.encode, f"{subject}: encode of {type(encoder).__name__}")
     if isinstance(encoder, PostProcessor):
         _check_attribute(encoder, name="base", value=encoder.base, subject=subject)
-    # Both of these raise EncoderError for an attribute that is not valid.
+    # Both of these are called for their checks: they raise EncoderError for a bad attribute.
     read_metadata(encoder)
+    # One of our own classes may have to be fitted before it has notes.
     if not is_own_class(type(encoder)):
-        # One of our own may have to be fitted before it has notes.
         read_notes(encoder)
     return encoder
 
 
 def check_signature(function: Callable[..., object], subject: str) -> None:
-    """Refuse a function that cannot be called with the sentences as its only argument.
+    """Raise an error if a function cannot be called with a list of sentences as its only argument.
 
     Args:
-        function: The function.
+        function: The function, for example the method ``encode`` of a user's encoder.
         subject: The beginning of the message.
 
     Raises:
         EncoderError: The function has other required parameters, or none.
     """
     try:
+        # Binds an argument to the function's parameters without calling it.
         inspect.signature(function).bind([])
     except ValueError:
-        # Its signature is unknown, as that of a function written in C.
+        # The signature is unknown, for example of a function written in C.
         return
     except TypeError as error:
         raise EncoderError(
@@ -307,12 +340,12 @@ def check_signature(function: Callable[..., object], subject: str) -> None:
 
 
 def check_sentences(sentences: object) -> None:
-    """Refuse sentences that are not texts, and one text in place of a list.
+    """Raise an error if an argument is no list of texts, or is one text in place of a list.
 
     One text would be embedded letter by letter.
 
     Raises:
-        EncoderError: The sentences are refused.
+        EncoderError: It is one text, or has an element that is no text.
     """
     if isinstance(sentences, str):
         raise EncoderError(
@@ -325,9 +358,10 @@ def check_sentences(sentences: object) -> None:
 
 
 def replace_lone_surrogates(sentence: str) -> str:
-    """Return a sentence as valid text for a tokenizer.
+    """Return a sentence as valid text, which a tokenizer can read.
 
-    Half a surrogate pair, as of an emoji that was cut in two, is replaced.
+    Some characters, such as an emoji, are two halves (a surrogate pair) in UTF-16. If a text was
+    cut between them, the half is no valid character, and is replaced by U+FFFD.
     """
     if sentence.isascii():
         return sentence
@@ -335,26 +369,35 @@ def replace_lone_surrogates(sentence: str) -> str:
 
 
 def encoder_and_its_bases(encoder: Encoder) -> list[Encoder]:
-    """Return an encoder, then its base, and so on down to the encoder that reads sentences."""
+    """Return an encoder, then its base, and so on down to the encoder that reads sentences.
+
+    The base of an encoder is the one from which it is made; a variant has one, for example.
+    """
     layers = list[Encoder]()
     layer: Encoder | None = encoder
+    # A user's encoder may be its own base, or that of an earlier layer: each is listed once.
     while layer is not None and all(layer is not earlier for earlier in layers):
         layers.append(layer)
         layer = find_base(layer)
     return layers
 
 
-def is_computed_here(encoder: Encoder) -> bool:
+def is_computed_on_this_machine(encoder: Encoder) -> bool:
     """Return whether this machine computes an encoder's embeddings: no server, and no file."""
     layers = encoder_and_its_bases(encoder)
     return not any(isinstance(layer, ServedEncoder | FixedTextsEncoder) for layer in layers)
 
 
 def check_own_name(name: str, catalogue: Catalogue) -> None:
-    """Check a name that a user chose for an encoder.
+    """Raise an error if a name that a user chose for an encoder of his own cannot be used.
+
+    Args:
+        name: The name.
+        catalogue: The cards and recipes, whose names are taken.
 
     Raises:
-        StsbenchError: The name is not one line of text, has parameters, or is taken.
+        StsbenchError: The name is not one line of text, contains @ or + (which stand before a seed
+            and before parameters), or is taken.
     """
     if not is_name(name) or "@" in name or "+" in name:
         raise StsbenchError("give a line of text without @ and +", parameter="name", value=name)

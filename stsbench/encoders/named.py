@@ -17,7 +17,7 @@ from stsbench.core.provenance import RUNTIME_PARAMETERS, add_texts, encoder_iden
 from stsbench.core.secrets import redact
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.kinds import find_requirement
-from stsbench.encoders.metadata import describe_prompt, is_computed_here, read_metadata
+from stsbench.encoders.metadata import describe_prompt, is_computed_on_this_machine, read_metadata
 from stsbench.encoders.runs import TrainedRun
 
 
@@ -52,47 +52,61 @@ class NamedEncoder:
     """A message for the user who named it: a card was found for it."""
 
     def overlap_with(self, task: str) -> Overlap:
-        """Return how its training text overlaps a task's test sentences.
+        """Return whether the encoder's training text holds a task's test sentences.
 
-        The texts that it is fitted on are training text too.
+        It is said by the encoder's card; for an encoder that was trained here, by the record of its
+        training, ``self.run``. The texts that it is fitted on are training text too.
 
         Args:
             task: The name of the task.
+
+        Returns:
+            ``none``, ``unknown``, ``text`` (the sentences without their scores) or ``gold`` (with
+            their scores).
         """
         overlap: Overlap = self.card.overlap if self.card else "unknown"
         if self.run is not None:
             overlap = self.run.overlap_with(task)
         elif self.claimed_run is not None:
-            # A record in a folder that is not ours may only make things worse.
+            # A record in a folder that the user named need not be true. So it is believed only if
+            # it reports an overlap.
             claimed_overlap = self.claimed_run.overlap_with(task)
             if claimed_overlap in ("text", "gold"):
                 overlap = claimed_overlap
         return "text" if self.fitted_on_task and overlap != "gold" else overlap
 
     def missing_prompt(self, catalogue: Catalogue) -> str:
-        """Return a warning on a known model that is run without its prompt; empty if there is none.
+        """Return a warning if a known model is run without the prompt that is documented for it.
 
-        A model is known by the last part of its Hub id, which a folder may be called by too. Who
-        runs a card or has chosen the prompt is not warned.
+        A model is recognised by the last part of its Hub id; a folder may have the same name. There
+        is no warning for an encoder of a card, for embeddings from a server or a file, and if the
+        user has chosen the prompt.
 
         Args:
-            catalogue: The cards of encoders and of families.
+            catalogue: The cards of encoders and of families of models, which may have a prompt.
+
+        Returns:
+            A message; empty if there is nothing to warn of.
         """
+        # The name without its parameters, and the parameters by name.
         spec, params = split_all_params(self.name)
         has_chosen_prompt = bool({"prompt", "prompt_name", "prompt_template"} & params.keys())
-        if self.card or has_chosen_prompt or not is_computed_here(self.encoder):
+        if self.card or has_chosen_prompt or not is_computed_on_this_machine(self.encoder):
             return ""
+        # Empty if the encoder has no prompt; None if that is unknown.
         if describe_prompt(self.encoder) != "":
             return ""
         model_name = spec.casefold().rpartition("/")[2]
         for name in catalogue.paths("baselines"):
             card_params = catalogue.encoder(name).params
             prompt = card_params.get("prompt") or card_params.get("prompt_name")
-            if prompt and str(card_params.get("model", "")).casefold().endswith(f"/{model_name}"):
+            card_model = str(card_params.get("model", "")).casefold()
+            if prompt and card_model.endswith(f"/{model_name}"):
                 return f"{self.name} runs without a prompt; the card {name} has {prompt!r}"
         for family in catalogue.families().values():
-            model_ids = [pattern.casefold().rpartition("/")[2] for pattern in family.ids]
-            if family.prompt and any(fnmatchcase(model_name, pattern) for pattern in model_ids):
+            # The Hub ids of a family are patterns, such as "intfloat/e5-*".
+            patterns = [pattern.casefold().rpartition("/")[2] for pattern in family.ids]
+            if family.prompt and any(fnmatchcase(model_name, pattern) for pattern in patterns):
                 return (
                     f"{self.name} runs without a prompt; its documentation puts {family.prompt!r} "
                     f"before every sentence ({family.source}); set the parameter 'prompt'"
@@ -100,9 +114,10 @@ class NamedEncoder:
         return ""
 
     def missing_languages(self, task_card: TaskCard) -> list[str]:
-        """Return the languages of a task that the encoder's card does not name.
+        """Return the codes of a task's languages that the encoder's card does not name.
 
-        Empty if the card names none, or if another network replaces the card's.
+        The list is empty if the encoder has no card, if its card names no languages, or if the user
+        replaces the card's network by another one.
         """
         if self.card is None or not self.card.languages or replaces_network(self.name):
             return []
@@ -110,7 +125,10 @@ class NamedEncoder:
 
     @property
     def fingerprint(self) -> str | None:
-        """The fingerprint of its embeddings, which counts the texts that it is fitted on."""
+        """A text that changes if and only if the embeddings may change; None if there is none.
+
+        It depends on the encoder, and on the texts that it is fitted on if it is fitted.
+        """
         fingerprint = encoder_identity(self.encoder)
         if fingerprint is None or self.texts_digest is None:
             return fingerprint
@@ -122,20 +140,26 @@ class NamedEncoder:
         return self.run.seed if self.run is not None else read_metadata(self.encoder).train_seed
 
     def notes(self) -> list[str]:
-        """Return a note if its revision is no commit and so may move; else an empty list.
+        """Return a note if the checkpoint's revision on the Hub is no commit, and so may change.
 
-        The note has the commit of today, and the parameter or the line of the card that keeps it.
+        A revision such as ``main`` may stand for another commit tomorrow. The note names today's
+        commit, and the parameter or the line of the card that makes it permanent.
+
+        Returns:
+            A list of one note, or an empty list.
         """
         metadata = read_metadata(self.encoder)
         commit = metadata.revision
         revision_asked = metadata.revision_asked
         if commit is None or revision_asked in (None, commit):
             return []
+        # What the user can set; it is in the card if there is one.
         remedy = f"the parameter revision={commit}"
         if self.card is not None:
             line = f'revision = "{commit}"'
-            is_of_base = "base" in self.card.params and find_requirement(self.card.kind) == "texts"
-            if is_of_base:
+            # An encoder that is fitted on texts embeds by another one, whose checkpoint it is.
+            is_fitted = find_requirement(self.card.kind) == "texts"
+            if is_fitted and "base" in self.card.params:
                 line = f"base_params = {{{line}}}"
             remedy = f"{line} in the card"
         return [
@@ -147,11 +171,13 @@ class NamedEncoder:
 def variant_name(name: str, params: Mapping[str, Any], *, excluded: Sequence[str] = ()) -> str:
     """Return the name of an encoder with replaced parameters, as in ``minilm+pooling=max``.
 
+    Parameters are sorted by their names. Those that only decide where the encoder runs
+    (``RUNTIME_PARAMETERS``) are no part of the name. A path of a file is without its folder, and a
+    secret is replaced by ``REDACTED``.
+
     Args:
         name: The name of the encoder.
-        params: The values that replace its parameters. The parameters that only decide where it
-            runs (``RUNTIME_PARAMETERS``) are no part of the name; a file has no folder in it, and
-            a secret is replaced by ``REDACTED``.
+        params: The values that replace its parameters, by name.
         excluded: Other parameters that are no part of the name.
     """
     parts = [name]
@@ -163,15 +189,17 @@ def variant_name(name: str, params: Mapping[str, Any], *, excluded: Sequence[str
 
 
 def candidate_names(path: Path, catalogue: Catalogue) -> list[str]:
-    """List the names that a folder may have: the ends of its path, shortest first.
+    """Return the names that an encoder from a folder may have, the shortest first.
+
+    They are the ends of the folder's path, for example ``final`` and ``runA/final``, without those
+    that are names of cards or recipes.
 
     Args:
         path: The folder of a checkpoint.
-        catalogue: The cards, whose names are taken.
+        catalogue: The cards and recipes, whose names are taken.
 
     Returns:
-        For example ``final`` and ``runA/final``, without the names of cards and recipes; a name
-        that says it is a folder's if no end is free.
+        One name at least: if all ends are taken, the name of the folder followed by ``(folder)``.
     """
     free_names = [end for end in _path_ends(path.resolve()) if not catalogue.is_taken(end)]
     return free_names or [f"{path.name} (folder)"]
@@ -188,7 +216,7 @@ def _path_ends(path: Path) -> list[str]:
     return ["/".join(path.parts[-length:]) for length in range(1, len(path.parts))]
 
 
-_ATTRIBUTE = "_stsbench_known"
+_NAMED_ENCODER_ATTRIBUTE = "_stsbench_known"
 """The attribute of an encoder that holds its NamedEncoder, and its name at that time."""
 
 
@@ -197,21 +225,29 @@ def attach_name(named_encoder: NamedEncoder) -> Encoder:
     encoder = named_encoder.encoder
     with suppress(AttributeError, TypeError):
         # An encoder that takes no attributes has its own name alone.
-        object.__setattr__(encoder, _ATTRIBUTE, (named_encoder, encoder.name))
+        object.__setattr__(encoder, _NAMED_ENCODER_ATTRIBUTE, (named_encoder, encoder.name))
     return encoder
 
 
 def find_named(encoder: Encoder, catalogue: Catalogue) -> NamedEncoder:
-    """Return the NamedEncoder that a program's encoder was loaded with, if its name is unchanged.
+    """Return an encoder of a user's program together with its name in results and its card.
 
-    An encoder that the program made itself has its own name, or the address of its class if a card
-    has that name and the class is not ours.
+    There are two cases. If the encoder was loaded here, its NamedEncoder was attached to it and is
+    returned, unless the program has given it another name since. Otherwise the program made the
+    encoder itself: its name in results is its own. If a card has that name, it is the address of
+    its class instead, unless the class is ours.
+
+    Args:
+        encoder: The encoder.
+        catalogue: The cards and recipes, whose names are taken.
     """
-    # Without getattr: a wrapper may answer for its inner encoder, and a copy has the attributes of
-    # its original.
-    attached: tuple[NamedEncoder, str] | None = getattr(encoder, "__dict__", {}).get(_ATTRIBUTE)
+    # The attribute is the NamedEncoder, and the encoder's name when it was loaded. It is read from
+    # the object's own attributes, because a wrapper may pass ``getattr`` on to its inner encoder.
+    own_attributes = getattr(encoder, "__dict__", {})
+    attached: tuple[NamedEncoder, str] | None = own_attributes.get(_NAMED_ENCODER_ATTRIBUTE)
     if attached is not None:
         named_encoder, name_when_loaded = attached
+        # A copy of an encoder has the attributes of the original, and is another object.
         if named_encoder.encoder is encoder and name_when_loaded == encoder.name:
             return named_encoder
     encoder_type = type(encoder)

@@ -46,15 +46,16 @@ def resolve_encoder(
     batch_size: int | None = None,
     params: Mapping[str, Any] = MappingProxyType({}),
 ) -> NamedEncoder:
-    """Return the encoder that a program hands over.
+    """Return the encoder that a user's program passes, under its name in results.
 
     Args:
-        candidate: Anything that :func:`stsbench.load_encoder` or :func:`wrap_object` takes.
+        candidate: A name or path, as :func:`stsbench.load_encoder` accepts; or an object, as
+            :func:`wrap_object` accepts, such as a function from sentences to embeddings.
         catalogue: The cards to search.
-        name: The name in results of an encoder that is not given by its name; None for its own.
+        name: The name in results, for an object only; None for the object's own name.
         batch_size: The largest number of sentences that a function or an object of another library
             is called with; None for its default.
-        params: Parameters that replace those of the card of an encoder that is given by its name.
+        params: Parameters that replace those of a card, for a name only.
 
     Raises:
         EncoderError: It is no encoder, or cannot have this name, a batch size or parameters.
@@ -78,7 +79,17 @@ def resolve_encoder(
 def _resolve_object(
     candidate: object, catalogue: Catalogue, *, name: str | None, params: Mapping[str, Any]
 ) -> NamedEncoder:
-    """Return the encoder that a program hands over; see :func:`resolve_encoder`."""
+    """Return the encoder that a user's program passes, under its name in results.
+
+    Args:
+        candidate: The name or path of an encoder, or an object that is one or becomes one.
+        catalogue: The cards, whose names an object must not take.
+        name: The name in results, for an object only; None for the object's own name.
+        params: Parameters that replace those of a card, for a name only.
+
+    Raises:
+        EncoderError: The object is no encoder, or cannot have this name.
+    """
     if isinstance(candidate, str | Path):
         if name is not None:
             raise EncoderError(
@@ -86,11 +97,12 @@ def _resolve_object(
                 f"leave out name='{name}'"
             )
         return load_named(str(candidate), params=params, catalogue=catalogue)
-    named_encoder = (
-        candidate
-        if isinstance(candidate, NamedEncoder)
-        else find_named(wrap_object(candidate, named=name is not None), catalogue)
-    )
+    if isinstance(candidate, NamedEncoder):
+        named_encoder = candidate
+    else:
+        # With the card and the name that it was loaded with, or else its own name.
+        encoder = wrap_object(candidate, named=name is not None)
+        named_encoder = find_named(encoder, catalogue)
     if name is None:
         is_function = isinstance(named_encoder.encoder, FunctionEncoder)
         if is_function and catalogue.is_taken(named_encoder.name):
@@ -105,20 +117,23 @@ def _resolve_object(
 
 
 def wrap_object(candidate: object, *, named: bool = False) -> Encoder:
-    """Return an object of a program as an encoder.
+    """Return an object of a user's program as an encoder.
+
+    An object that is an encoder is returned itself. Others are wrapped in a class that is one.
 
     Args:
         candidate: An encoder, a pair scorer, a ``SentenceTransformer`` or ``CrossEncoder``, a
             ``StaticModel`` of model2vec, a function from sentences to embeddings (n, d), or a pair
-            as :func:`is_pair` describes it.
+            as :func:`is_encoder_pair` describes it.
         named: The program names the encoder in results. Then an object with ``encode`` but no
             name of its own is accepted, and its ``encode`` is wrapped as a function.
 
     Raises:
         EncoderError: It is none of these; the message names what it lacks.
     """
-    if is_pair(candidate):
+    if is_encoder_pair(candidate):
         first, second = cast(tuple[Any, Any], candidate)
+        # Either (client, name of a model), or (model, tokenizer).
         if isinstance(second, str):
             return _wrap_client(first, second)
         return _wrap_transformer(first, second)
@@ -134,6 +149,7 @@ def wrap_object(candidate: object, *, named: bool = False) -> Encoder:
     )
     if is_library_model and not is_encoder(candidate):
         return _wrap_library_model(candidate)
+    # An object or a class with a method `encode`.
     if can_encode(candidate):
         is_object = not isinstance(candidate, type)
         if named and is_object and getattr(candidate, "name", None) is None:
@@ -170,7 +186,7 @@ class FunctionEncoder:
     def __init__(self, function: Callable[..., object]) -> None:
         """Store the function, and take its name; ``lambda`` for a lambda function."""
         self.function = function
-        # A partial has no name, nor has an object with __call__: its class has one.
+        # A partial has no name, but its function has. Of an object with __call__, the class has.
         named_object: Any = function.func if isinstance(function, partial) else function
         if not inspect.isroutine(named_object):
             named_object = type(named_object)
@@ -194,17 +210,19 @@ class FunctionScorer(PairScorer, FunctionEncoder):  # type: ignore[misc]  # note
         batch_size: int | None = None,
         order: Order = "given",
     ) -> None:
-        """Store the function, and take its name.
+        """Store the function, and take its name as the name of the scorer.
 
         Args:
             function: Returns the score of two sentences; or, if there is a batch size, the scores
                 (n,) of two lists of n sentences.
             batch_size: The largest n; None for a function of two sentences.
-            order: The order of the two sentences: a row of ``ORDER_NOTES``.
+            order: The order of the two sentences, a key of ``ORDER_NOTES``: ``given`` for that of
+                the data, ``both`` for the mean over both orders.
 
         Raises:
             EncoderError: There is no such order.
         """
+        # Raises if there is no such order.
         look_up("order", order, ORDER_NOTES)
         super().__init__(function)
         self.batch_size = batch_size
@@ -218,9 +236,15 @@ class FunctionScorer(PairScorer, FunctionEncoder):  # type: ignore[misc]  # note
 
 
 def _call_in_batches(encoder: FunctionEncoder, *columns: Sequence[str]) -> npt.NDArray[Any]:
-    """Return what an encoder's function returns for columns of n texts, n rows.
+    """Call a user's function with lists of texts, and return its results as one array of n rows.
 
-    The function is called with lists of as many texts as the batch size allows.
+    The function is called several times, with at most ``encoder.batch_size`` texts per list; once
+    if that is None.
+
+    Args:
+        encoder: The encoder with the function.
+        columns: One argument of the function each: n sentences; or, for pairs, the n first and the
+            n second sentences.
     """
     n = max(len(columns[0]), 1)
     size = encoder.batch_size or n
@@ -237,37 +261,34 @@ def _call_in_batches(encoder: FunctionEncoder, *columns: Sequence[str]) -> npt.N
 def wrap_pair_scorer(
     candidate: object, *, batch_size: int | None = None, order: Order = "given"
 ) -> PairScorer:
-    """Return what scores two sentences in a program as a pair scorer.
+    """Return an object of a user's program that scores two sentences as a pair scorer.
 
     Args:
-        candidate: A pair scorer, a ``CrossEncoder`` of sentence-transformers, or a function.
-        batch_size: As for :class:`FunctionScorer`; for a ``CrossEncoder`` the number of pairs in a
-            batch, by default 32.
-        order: As for :class:`FunctionScorer`.
+        candidate: A pair scorer, a ``CrossEncoder`` of sentence-transformers, or a function of two
+            sentences or of two lists of sentences.
+        batch_size: For a function of two lists, their largest length; None for a function of two
+            sentences. For a ``CrossEncoder`` the number of pairs in a batch; None for 32.
+        order: ``given`` for the order of the data, ``both`` for the mean over both orders.
 
     Raises:
-        EncoderError: It is none of these, or a pair scorer that plans its batches and order itself.
+        EncoderError: It is none of these; or a pair scorer, with a batch size or an order, which it
+            has itself.
     """
     if _is_cross_encoder(candidate):
         model: Any = candidate
 
         def predict(first: Sequence[str], second: Sequence[str]) -> object:
-            pairs = list(
-                zip(
-                    map(replace_lone_surrogates, first),
-                    map(replace_lone_surrogates, second),
-                    strict=True,
-                )
-            )
+            """Return the scores (n,) of the pairs of two lists of n sentences."""
+            first_texts = map(replace_lone_surrogates, first)
+            second_texts = map(replace_lone_surrogates, second)
+            pairs = list(zip(first_texts, second_texts, strict=True))
             return model.predict(pairs, show_progress_bar=False)
 
-        function = FunctionScorer(
-            predict, batch_size=batch_size or CROSS_ENCODER_BATCH, order=order
-        )
-        function.name = "CrossEncoder"
-        function.device_used = model.device
-        function.dtype = model.dtype
-        return function
+        scorer = FunctionScorer(predict, batch_size=batch_size or CROSS_ENCODER_BATCH, order=order)
+        scorer.name = "CrossEncoder"
+        scorer.device_used = model.device
+        scorer.dtype = model.dtype
+        return scorer
     if isinstance(candidate, PairScorer):
         if batch_size is not None or order != "given":
             raise EncoderError(f"'{candidate.name}' has its own batches and order of sentences")
@@ -285,23 +306,27 @@ def _is_cross_encoder(candidate: object) -> bool:
     return _is_instance(candidate, package="sentence_transformers", class_name="CrossEncoder")
 
 
-def is_pair(candidate: object) -> bool:
-    """Return whether this is a pair that makes an encoder together.
+def is_encoder_pair(candidate: object) -> bool:
+    """Return whether an object is a tuple of two objects that make an encoder together.
 
-    It is ``(model, tokenizer)`` of transformers, or ``(client, "model")`` of an OpenAI-like client.
+    These are ``(model, tokenizer)`` of transformers, and ``(client, "name of a model")`` of a
+    client like OpenAI's, which has the method ``embeddings.create``.
     """
     if not isinstance(candidate, tuple) or len(candidate) != 2:
         return False
     first, second = candidate
     if isinstance(second, str):
-        return callable(getattr(getattr(first, "embeddings", None), "create", None))
+        embeddings_api = getattr(first, "embeddings", None)
+        return callable(getattr(embeddings_api, "create", None))
     return callable(second) and _is_instance(
         first, package="transformers", class_name="PreTrainedModel"
     )
 
 
 def _wrap_client(client: Any, model: str) -> FunctionEncoder:  # noqa: ANN401 - of a library not imported
-    """Return the embeddings of an OpenAI-like client's model as an encoder, which is never stored.
+    """Return an encoder that requests embeddings by a user's OpenAI-like client.
+
+    Its embeddings are never stored, because nothing identifies the model.
 
     Args:
         client: An object with ``embeddings.create(model=, input=)``.
@@ -309,7 +334,9 @@ def _wrap_client(client: Any, model: str) -> FunctionEncoder:  # noqa: ANN401 - 
     """
 
     def encode(sentences: list[str]) -> object:
+        """Return the embeddings, a list of n lists of d numbers."""
         answer = client.embeddings.create(model=model, input=sentences)
+        # Each row of the answer has the number of its sentence.
         rows = sorted(answer.data, key=lambda row: row.index)
         return [row.embedding for row in rows]
 
@@ -332,12 +359,13 @@ def _wrap_transformer(model: Any, tokenizer: Any) -> FunctionEncoder:  # noqa: A
         raise EncoderError(f"{name} has a decoder; give its encoder, or a function that embeds")
     if tokenizer.pad_token is None:
         raise EncoderError(f"the tokenizer of {name} has no pad_token; set tokenizer.pad_token")
-    # A tokenizer without a limit has a huge number.
+    # The smaller of two limits; a tokenizer without a limit has a huge number.
     max_length = min(
         tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", 512)
     )
 
     def encode(sentences: list[str]) -> object:
+        """Return the embeddings (n, d) of sentences, computed as one batch."""
         batch = tokenizer(
             [replace_lone_surrogates(sentence) for sentence in sentences],
             padding=True,
@@ -352,6 +380,7 @@ def _wrap_transformer(model: Any, tokenizer: Any) -> FunctionEncoder:  # noqa: A
                 states = model.base_model(**batch).last_hidden_state
         finally:
             model.train(was_training)
+        # 1 at tokens and 0 at padding, (n, t, 1).
         mask = batch["attention_mask"].unsqueeze(-1).to(states.dtype)
         means = (states * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
         return means.float().cpu().numpy()
@@ -367,12 +396,14 @@ def _wrap_transformer(model: Any, tokenizer: Any) -> FunctionEncoder:  # noqa: A
 
 
 def _wrap_library_model(model: Any) -> FunctionEncoder:  # noqa: ANN401 - of a library not imported
-    """Return a user's own ``SentenceTransformer`` as an encoder, which uses its default prompt.
+    """Return a user's own ``SentenceTransformer`` as an encoder.
 
-    It has no fingerprint, as the user may go on training it: nothing of it is stored.
+    It embeds with the default prompt of the model. It has no fingerprint, so that its embeddings
+    are not stored: the user may go on training the model.
     """
 
     def encode(sentences: list[str]) -> object:
+        """Return the embeddings (n, d) of sentences."""
         return model.encode(
             [replace_lone_surrogates(sentence) for sentence in sentences], show_progress_bar=False
         )

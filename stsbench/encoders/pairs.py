@@ -35,14 +35,15 @@ def join_pair(first: str, second: str) -> str:
     return PAIR_MARK + json.dumps([first, second], ensure_ascii=False)
 
 
-def pairs_of(sides: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return the joined pairs of each item's first sentence with each of its others.
+def join_pairs_of_items(sides: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return one text for each pair of an item's first sentence with another of its sentences.
 
     Args:
-        sides: The columns of sentences of n items, of which the first is paired with each other.
+        sides: Two or more columns, each with one sentence of each of n items.
 
     Returns:
-        A list of n texts for each column but the first.
+        For each column but the first a list of n texts, each of which :func:`join_pair` makes of
+        the item's first sentence and its sentence in this column.
     """
     first_column, *other_columns = sides
     return [list(map(join_pair, first_column, column)) for column in other_columns]
@@ -55,15 +56,16 @@ def split_pair(text: str) -> list[str]:
 
 
 def pair_scores(rows: Embeddings | FloatArray) -> npt.NDArray[np.float64]:
-    """Return the scores of pairs, (n,), from the rows of :func:`to_rows`."""
+    """Return the scores of pairs, (n,), from the rows of :func:`scores_to_rows`."""
     scores: npt.NDArray[np.float64] = np.asarray(rows).sum(axis=1, dtype=np.float64)
     return scores
 
 
-def to_rows(scores: npt.NDArray[np.float64]) -> FloatArray:
-    """Return scores (n,) as rows (n, 2): rounded to float32, and what was rounded off.
+def scores_to_rows(scores: npt.NDArray[np.float64]) -> FloatArray:
+    """Return scores (n,) as rows (n, 2) of float32, whose sums are the scores.
 
-    The sum of a row has some 48 bits of the score, so that scores of float64 make no ties.
+    A row holds the score rounded to float32, and the difference that was rounded off. So about 48
+    bits of the score are kept, and different scores of float64 do not become equal.
     """
     # A score that float32 cannot hold becomes infinite, and is refused by the engine.
     with np.errstate(over="ignore", invalid="ignore"):
@@ -101,23 +103,38 @@ class PairScorer:
         raise NotImplementedError
 
     def encode(self, texts: Sequence[str]) -> FloatArray:
-        """Return the scores of joined pairs as rows (n, 2), see :func:`to_rows`.
+        """Return the scores of pairs of sentences as rows (n, 2); the sum of a row is the score.
+
+        Args:
+            texts: One text per pair, as :func:`join_pair` makes it of two sentences.
 
         Raises:
-            EncoderError: A text is no pair, or what is returned is not one number a pair.
+            EncoderError: A text is no such pair, or :meth:`score_pairs` does not return one number
+                per pair.
         """
         check_sentences(texts)
         if not all(text.startswith(PAIR_MARK) for text in texts):
             raise EncoderError(f"'{self.name}' scores pairs of sentences and has no embeddings")
         pairs = list(map(split_pair, texts))
-        first, second = ([pair[side] for pair in pairs] for side in (0, 1))
-        scores = self._read_scores(first, second)
+        first = [pair[0] for pair in pairs]
+        second = [pair[1] for pair in pairs]
+        scores = self._compute_scores(first, second)
         if self.order == "both":
-            scores = (scores + self._read_scores(second, first)) / 2
-        return to_rows(scores)
+            scores = (scores + self._compute_scores(second, first)) / 2
+        return scores_to_rows(scores)
 
-    def _read_scores(self, first: Sequence[str], second: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Return the scores of pairs (n,); EncoderError if they are not one number a pair."""
+    def _compute_scores(
+        self, first: Sequence[str], second: Sequence[str]
+    ) -> npt.NDArray[np.float64]:
+        """Return the scores of n pairs, (n,), after a check that there is one number per pair.
+
+        Args:
+            first: The first sentences of the pairs.
+            second: Their second sentences.
+
+        Raises:
+            EncoderError: The user's :meth:`score_pairs` returns something else.
+        """
         scores = to_numeric_array(self.score_pairs(first, second), self.name).astype(np.float64)
         message = f"'{self.name}' must return one score a pair"
         with translate_errors(message, EncoderError, ValueError):

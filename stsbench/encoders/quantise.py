@@ -22,7 +22,7 @@ from stsbench.data.corpora.corpus import Corpus
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.network import NamedArrays, origin_note_path
-from stsbench.encoders.runtimes import RuntimeModel, silence_libraries
+from stsbench.encoders.runtimes import RuntimeModel, silence_exporters
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 
@@ -38,9 +38,10 @@ path; returns the line for the copy's notes that describes how the file was made
 
 
 def quantise_onnx(name: str | Path, out: Path) -> None:
-    """Write a copy of a checkpoint that ONNX Runtime runs from an int8 file.
+    """Write a copy of a checkpoint with an int8 file, which ONNX Runtime runs.
 
-    The quantisation is dynamic: the range of activations is computed for each input.
+    Weights are stored as integers of 8 bits. The quantisation is dynamic: the numbers between the
+    layers, the activations, also become integers, by their range in each batch.
 
     Args:
         name: The encoder: a name, or a checkpoint's folder.
@@ -53,23 +54,26 @@ def quantise_onnx(name: str | Path, out: Path) -> None:
     """
 
     def write_onnx(encoder: Encoder, model: RuntimeModel, path: Path) -> str:
+        """Write the int8 file to a path; return a note on how it was made."""
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
-        # The library's default, one scale per matrix, moves embeddings much farther.
+        # One scale per channel, a column of weights. The library's default, one scale per matrix,
+        # moves embeddings much farther.
         quantize_dynamic(model.file.path, path, weight_type=QuantType.QInt8, per_channel=True)
         return (
             "made int8 by the dynamic quantisation of onnxruntime "
             f"{version('onnxruntime')}, a scale a channel"
         )
 
-    _write_copy(name, out, backend="onnx", int8_name=ONNX_FILE, write=write_onnx)
+    _write_quantised_copy(name, out, backend="onnx", int8_name=ONNX_FILE, write=write_onnx)
 
 
 def quantise_openvino(name: str | Path, out: Path, corpus: Corpus) -> None:
-    """Write a copy of a checkpoint that OpenVINO runs from an int8 file, made by NNCF.
+    """Write a copy of a checkpoint with an int8 file, which OpenVINO runs and NNCF writes.
 
-    The method is SmoothQuant, Xiao et al. 2022 (arXiv 2211.10438). The range of activations is
-    measured on up to 300 sentences of the corpus, drawn with seed 0.
+    Weights and activations, the numbers between the layers, become integers of 8 bits. The method
+    is SmoothQuant, Xiao et al. 2022 (arXiv 2211.10438). The range of the activations is measured on
+    up to 300 sentences of the corpus, drawn with seed 0.
 
     Args:
         name: The encoder: a name, or a checkpoint's folder.
@@ -77,9 +81,9 @@ def quantise_openvino(name: str | Path, out: Path, corpus: Corpus) -> None:
         corpus: The corpus to measure on.
 
     Raises:
-        CardError: As :func:`quantise_onnx`.
-        EncoderError: As :func:`quantise_onnx`, or NNCF is not installed.
-        OutputError: As :func:`quantise_onnx`.
+        CardError: The encoder has no transformer of its own, or is quantised already.
+        EncoderError: NNCF is not installed, or the encoder cannot be loaded or quantised.
+        OutputError: The folder exists, or cannot be written.
     """
     if find_spec("nncf") is None:
         raise EncoderError("int8 for OpenVINO needs nncf; run: pip install 'stsbench[nncf]'")
@@ -88,15 +92,17 @@ def quantise_openvino(name: str | Path, out: Path, corpus: Corpus) -> None:
     texts = texts.take(order[:MAX_MEASURED_SENTENCES].tolist())
 
     def write_openvino(encoder: Encoder, model: RuntimeModel, path: Path) -> str:
+        """Write the int8 file to a path; return a note on how it was made."""
         import nncf
         import openvino
 
-        # NNCF needs examples of the model's inputs. They are recorded while the encoder makes them
-        # of each text, with its prompt and tokens.
+        # NNCF needs examples of the model's inputs. They are recorded while the encoder embeds the
+        # texts, each by itself.
         recorded_inputs: list[dict[str, npt.NDArray[Any]]] = []
         run = model.call
 
         def run_and_record(inputs: dict[str, npt.NDArray[Any]], names: list[str]) -> NamedArrays:
+            """Run the model as before, and add its inputs to the list."""
             recorded_inputs.append(inputs)
             return run(inputs, names)
 
@@ -118,10 +124,12 @@ def quantise_openvino(name: str | Path, out: Path, corpus: Corpus) -> None:
             f"{len(texts)} sentences of {Path(texts.name).name} (sha256 {texts.sha256[:12]})"
         )
 
-    _write_copy(name, out, backend="openvino", int8_name=OPENVINO_FILE, write=write_openvino)
+    _write_quantised_copy(
+        name, out, backend="openvino", int8_name=OPENVINO_FILE, write=write_openvino
+    )
 
 
-def _write_copy(
+def _write_quantised_copy(
     name: str | Path, out: Path, backend: str, int8_name: str, write: WriteFunction
 ) -> None:
     """Copy a checkpoint to a folder, and write an int8 file and its note into the copy.
@@ -131,7 +139,8 @@ def _write_copy(
         out: The folder to write.
         backend: The name of the backend that runs the file.
         int8_name: The path of the int8 file below the transformer's folder.
-        write: Writes the int8 file, and returns a note on how it was made.
+        write: Called with the encoder, its model in the runtime and the path of the int8 file;
+            writes this file, and returns a note on how it was made.
 
     Raises:
         CardError: The encoder has no transformer of its own, or is quantised already.
@@ -158,7 +167,7 @@ def _write_copy(
         out.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(folder, scratch)
         int8_path.parent.mkdir(exist_ok=True)
-        with silence_libraries():
+        with silence_exporters():
             note = write(encoder, model, int8_path)
         origin_note_path(int8_path).write_text(f"{note}\n", encoding="utf-8")
         scratch.rename(out)

@@ -98,16 +98,25 @@ class TrainedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """The hash that its results carry: of its recipe, of its base's files and of its text."""
+        """The hash that its results carry: of the recipe, the files of its base, and its text.
+
+        The base is the checkpoint that the training started from.
+        """
         card = self.card
         other_base = self.base_files if self._has_other_base(card) else None
+        # The hash of the whole text, also if the run drew only some rows of it.
         text_hash = self.corpus.drawn_from or self.corpus.sha256
         return trained_digest(card, other_base=other_base, files=self.base_files, corpus=text_hash)
 
     def _has_other_base(self, card: RecipeCard) -> bool:
-        """Return whether the user replaced the base that the recipe names by another one.
+        """Return whether the user replaced the recipe's base by another one.
 
-        It is the same one only if it has all files whose hashes the recipe has, weights among them.
+        The base is the checkpoint that a training starts from. The user may name it by another
+        path: it still is the same if it has all files whose hashes are in the recipe, and if the
+        weights are among these.
+
+        Args:
+            card: The recipe.
         """
         recipe_names_base = bool(card.base.model or card.base.recipe)
         if not recipe_names_base or not self.user_base:
@@ -121,13 +130,17 @@ class TrainedRun(msgspec.Struct, frozen=True, kw_only=True):
     def read(cls, folder: Path) -> TrainedRun:
         """Read the record of a finished run.
 
+        Args:
+            folder: The folder of the run.
+
         Raises:
             EncoderError: The record is missing or broken.
         """
         path = folder / RUN_FILE
-        wrong = "is not the record of a training run"
-        record = decode_json_file(path, dict[str, Any], wrong)
-        with translate_errors(f"{path}: {wrong}", EncoderError, *BROKEN_JSON):
+        problem = "is not the record of a training run"
+        record = decode_json_file(path, dict[str, Any], problem)
+        # Errors of the types become an EncoderError with this message.
+        with translate_errors(f"{path}: {problem}", EncoderError, *BROKEN_JSON):
             return msgspec.convert({**record, "folder": folder, "record": record}, cls)
 
 
@@ -137,16 +150,16 @@ def run_folder(out: Path, recipe: str, seed: int) -> Path:
 
 
 def read_trained_runs(recipe: str, out: Path | None = None) -> list[TrainedRun]:
-    """Read the finished runs of a recipe, by seed.
+    """Read the finished runs of a recipe, sorted by seed.
 
     Args:
-        recipe: The name of a recipe; ``name@3`` stands for its seed 3 alone.
+        recipe: The name of a recipe; ``name@3`` stands for its run with seed 3 alone.
         out: The folder of all runs; None for the one of the settings.
 
     Raises:
         EncoderError: A record is broken, or is in the folder of another recipe or seed.
     """
-    name, _ = _name_and_seed(recipe)
+    name, _seed = _split_name_and_seed(recipe)
     runs = [
         TrainedRun.read(path)
         for path in find_run_folders(recipe, out)
@@ -163,7 +176,9 @@ def read_trained_runs(recipe: str, out: Path | None = None) -> list[TrainedRun]:
 
 
 def list_trained_variants(recipe: str) -> list[str]:
-    """List the names of a recipe's finished runs with replaced values, as ``recipe+steps=30``.
+    """Return the names of a recipe's finished runs that have other values of its parameters.
+
+    Such a name is, for example, ``recipe+steps=30``. Names are sorted, and listed once.
 
     Raises:
         EncoderError: A record is broken.
@@ -177,7 +192,7 @@ def list_trained_variants(recipe: str) -> list[str]:
     return sorted({TrainedRun.read(path).recipe for path in folders})
 
 
-def _name_and_seed(recipe: str) -> tuple[str, int | None]:
+def _split_name_and_seed(recipe: str) -> tuple[str, int | None]:
     """Split ``recipe@seed`` into its two parts; the seed is None if the text names none."""
     match = re.fullmatch(r"(.+)@(\d{1,10})", recipe, re.DOTALL)
     return (match[1], int(match[2])) if match else (recipe, None)
@@ -188,20 +203,23 @@ def _seed_of(folder: Path) -> int:
 
 
 def find_run_folders(recipe: str, out: Path | None = None) -> list[Path]:
-    """Return the folders of a recipe's runs, finished or not, by seed.
+    """Return the folders of a recipe's runs, finished or not, sorted by seed.
+
+    The folder of a run is ``RUNS/recipe/seed3``.
 
     Args:
-        recipe: The name of a recipe; ``name@3`` stands for its seed 3 alone.
+        recipe: The name of a recipe; ``name@3`` stands for its run with seed 3 alone.
         out: The folder of all runs; None for the one of the settings.
     """
-    name, selected_seed = _name_and_seed(recipe)
+    name, selected_seed = _split_name_and_seed(recipe)
     recipe_folder = (out or settings.runs_folder()) / name.replace("/", "--")
     try:
         folders = [
             path for path in recipe_folder.glob("seed*") if re.fullmatch(r"seed\d{1,10}", path.name)
         ]
     except (OSError, ValueError):
-        # A name that is too long for a folder, or has a character that none has, is no recipe's.
+        # The name is too long for a folder, or has a character that no folder's name may have: it
+        # is no recipe's.
         return []
     if selected_seed is not None:
         folders = [path for path in folders if _seed_of(path) == selected_seed]
@@ -237,7 +255,10 @@ class TrainingStart(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, folder: Path) -> TrainingStart | None:
-        """Read how the run in a folder was started; None if the folder has no such record.
+        """Read the record of how the run in a folder was started.
+
+        Returns:
+            None if there is no such record: the run is finished, or nothing was begun there.
 
         Raises:
             OutputError: The record is broken.
@@ -248,7 +269,7 @@ class TrainingStart(msgspec.Struct, frozen=True, kw_only=True):
                 path, kind=cls, problem="is not the record of a run's start", error=OutputError
             )
         except OutputError:
-            # A run that ends at this moment removes its record.
+            # There is no record, or a run that ends at this moment has just removed it.
             if path.exists():
                 raise
             return None
@@ -260,15 +281,21 @@ class TrainingStart(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def describe_difference(self, earlier: TrainingStart) -> str:
-        """Describe the first difference from an earlier start, with both values if they are short.
+        """Return a text on the first difference from how a run was started earlier.
+
+        Args:
+            earlier: The facts that decided the weights of the earlier run: its recipe, its seed,
+                the hashes of the checkpoint it began with and of its text, and so on.
 
         Returns:
-            An empty string if there is no difference.
+            For example ``seed (1, now 2)``; without the values if they are hashes. An empty text
+            if there is no difference.
         """
         if earlier.seed != self.seed:
             return f"seed ({earlier.seed}, now {self.seed})"
-        if recipe := describe_recipe_difference(earlier.recipe, self.recipe):
-            return recipe
+        recipe_difference = describe_recipe_difference(earlier.recipe, self.recipe)
+        if recipe_difference:
+            return recipe_difference
         if earlier.base != self.base:
             return "base"
         if earlier.corpus != self.corpus:
@@ -281,24 +308,26 @@ class TrainingStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe_recipe_difference(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> str:
-    """Describe the first value of a recipe that differs from an earlier one, with both values.
+    """Return a text on the first value of a recipe that differs from that of an earlier run.
 
     Args:
-        earlier: The recipe as a run has recorded it, by table and key.
+        earlier: The recipe as the run has recorded it: tables by name, and in each the values by
+            key.
         current: The recipe now, in the same form.
 
     Returns:
-        An empty string if no value differs.
+        For example ``optimizer.steps (100, now 200)``; an empty text if no value differs.
     """
     for table, values in current.items():
         earlier_values = earlier.get(table)
         if isinstance(earlier_values, dict):
-            # Keys that cards have gained since are at their defaults.
+            # Keys that did not exist then get their defaults.
             earlier_values = {**DEFAULTS_BY_TABLE.get(table, {}), **earlier_values}
         if earlier_values == values:
             continue
         if not isinstance(values, dict) or not isinstance(earlier_values, dict):
             return f"{table} ({earlier_values}, now {values})"
+        # The first key with another value, of all keys of both.
         key = next(
             name
             for name in {**earlier_values, **values}
@@ -341,7 +370,7 @@ class UnfinishedRun:
 
     @property
     def selection(self) -> SelectionSection:
-        """How its weights are selected.
+        """The recipe's table on how the best weights of a training are selected.
 
         Raises:
             CardError: The record of its start holds no valid recipe.
@@ -351,15 +380,17 @@ class UnfinishedRun:
 
     @property
     def curve(self) -> list[RunPoint]:
-        """The points of its curve so far, without one that is still being written.
+        """The validations of the training so far, each with its step, its score and its loss.
+
+        They are lines of a file; one without a line end is still being written and omitted.
 
         Raises:
-            OutputError: The file cannot be read or is not a curve.
+            OutputError: The file cannot be read, or has other lines.
         """
         path = self.folder / CURVE_FILE
-        with translate_errors(
-            f"{path}: is not the curve of a run", OutputError, OSError, *BROKEN_JSON
-        ):
+        problem = f"{path}: is not the curve of a run"
+        # Errors of the last types become an OutputError with this message.
+        with translate_errors(problem, OutputError, OSError, *BROKEN_JSON):
             lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
             return [
                 msgspec.json.decode(line, type=RunPoint) for line in lines if line.endswith(b"\n")
@@ -367,9 +398,12 @@ class UnfinishedRun:
 
     @classmethod
     def read(cls, folder: Path) -> UnfinishedRun | None:
-        """Read the run in a folder that was begun and is not finished; None if there is none.
+        """Read the training run in a folder, if it was begun and is not finished.
 
         The command that finishes it is the one that began it, on as many devices.
+
+        Returns:
+            None if the run is finished, or if there is none.
 
         Raises:
             OutputError: The record of its start is broken.
@@ -379,33 +413,37 @@ class UnfinishedRun:
         if start is None:
             return None
         command = start.command or f"stsbench train {folder.parent.name} --seeds {start.seed}"
-        if start.devices > 1 and command.startswith("stsbench train ") and " --on " not in command:
+        # With " --on " the command itself distributes the training; otherwise torchrun must start
+        # one process per device.
+        needs_torchrun = command.startswith("stsbench train ") and " --on " not in command
+        if start.devices > 1 and needs_torchrun:
             command = f"torchrun --nproc-per-node {start.devices} -m {command}"
         return cls(folder=folder, command=command, start=start)
 
 
 def read_unfinished_runs(recipe: str) -> list[UnfinishedRun]:
-    """Read the runs of a recipe that were begun and are not finished, by seed.
+    """Read the runs of a recipe that were begun and are not finished, sorted by seed.
 
     Args:
-        recipe: The name of a recipe; ``name@3`` stands for its seed 3 alone.
+        recipe: The name of a recipe; ``name@3`` stands for its run with seed 3 alone.
     """
     runs = [UnfinishedRun.read(folder) for folder in find_run_folders(recipe)]
     return [run for run in runs if run is not None]
 
 
 def find_last_checkpoint(folder: Path) -> Path | None:
-    """Return the newest complete checkpoint of a run's folder; None if it has none.
+    """Return the newest complete checkpoint of a training run, from which it can be resumed.
 
     Args:
-        folder: The folder of a run, finished or not.
+        folder: The folder of the run, finished or not.
 
     Returns:
-        A folder ``checkpoint-<step>``, or the one file of a method that trains itself.
+        A folder ``checkpoint-<step>``; for a training method with its own loop, the only file of
+        its state. None if there is none.
     """
     if (folder / STATE_FILE).is_file():
         return folder / STATE_FILE
-    # A marker is written last: a folder without one was cut off.
+    # This marker file is written last: a folder without it is incomplete.
     markers = (folder / "checkpoints").glob(f"checkpoint-*/{COMPLETE_FILE}")
     checkpoints = [marker.parent for marker in markers]
     return max(checkpoints, key=lambda path: int(path.name.rpartition("-")[2]), default=None)

@@ -56,14 +56,14 @@ class RuntimeModel(torch.nn.Module):
         network: Network,
         open: Callable[[RuntimeFile], OpenedFile],
     ) -> None:
-        """Load a network's file.
+        """Load a file with a network in a runtime, such as ONNX Runtime, and check that it can run.
 
         Args:
             runtime: The name of the runtime, for messages.
             file: The file.
-            network: The network, which defines the outputs that are needed.
+            network: The network, which names the outputs that are needed.
             open: Loads the file in the runtime; returns the names of its inputs and outputs, and
-                the function that runs it.
+                a function that runs it.
 
         Raises:
             EncoderError: The file cannot be loaded, needs other inputs than a sentence has, or
@@ -74,6 +74,7 @@ class RuntimeModel(torch.nn.Module):
         self.file = file
         self.config = network.config
         self.dtype = torch.float32
+        # Whatever the runtime raises becomes an EncoderError with this message.
         with translate_errors(f"{file.path}: {runtime} cannot load it", EncoderError):
             self.inputs, outputs, self.call = open(file)
         self.file_names: dict[str, str] = {}
@@ -87,8 +88,9 @@ class RuntimeModel(torch.nn.Module):
                 f"{file.path}: has no output '{missing[0]}', only {', '.join(outputs)}",
                 hint=_OTHER_FILE_HINT,
             )
+        # An example shows the names of all inputs that can be made of a sentence.
         one_token = np.ones((1, 1), np.int64)
-        unknown_inputs = set(self.inputs) - set(_make_inputs(one_token, one_token))
+        unknown_inputs = set(self.inputs) - set(_make_model_inputs(one_token, one_token))
         if unknown_inputs:
             raise EncoderError(
                 f"{file.path}: asks for '{min(unknown_inputs)}', which is not made of a sentence",
@@ -102,21 +104,25 @@ class RuntimeModel(torch.nn.Module):
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **options: object
     ) -> BaseModelOutputWithPooling:
-        """Return the outputs for a batch, as transformers' models do.
-
-        They are the states of the last layer, the head's output (None without a head), and the
-        states by layer, where a layer that the file lacks raises EncoderError once it is read.
+        """Run the network on a batch, and return its outputs as a model of transformers does.
 
         Args:
             input_ids: The token ids (b, t), with padding on the right.
             attention_mask: 1 at tokens and 0 at padding, (b, t); None if there is no padding.
             options: Options of transformers' models, which are ignored.
+
+        Returns:
+            ``last_hidden_state``, the states (b, t, h) of the last layer; ``pooler_output``, the
+            output (b, h) of the model's own head, None if it is not needed; and ``hidden_states``,
+            from which the states of a layer are read by its index. Reading a layer that the file
+            lacks raises EncoderError.
         """
         ids = input_ids.numpy()
         if attention_mask is None:
             mask = np.ones_like(ids)
         else:
             mask = attention_mask.numpy().astype(np.int64)
+        # Some quantised files round a sentence by the numbers of the whole batch.
         if self.file.depends_on_batch:
             arrays = self._run_each_sentence(ids, mask)
         else:
@@ -127,7 +133,7 @@ class RuntimeModel(torch.nn.Module):
         return BaseModelOutputWithPooling(
             last_hidden_state=outputs[LAST_STATES],
             pooler_output=outputs.get(HEAD_OUTPUT),
-            # The model counts the layers and names the file if a layer is missing from it.
+            # The model is passed for its number of layers, and for its file's name in messages.
             hidden_states=_StatesByLayer(self, outputs),
         )
 
@@ -138,21 +144,19 @@ class RuntimeModel(torch.nn.Module):
             ids: Token ids (b, t).
             mask: 1 at tokens and 0 at padding, (b, t).
         """
-        inputs = _make_inputs(ids, mask)
-        with translate_errors(
-            f"{self.file.path}: {self.runtime} cannot embed with it", EncoderError
-        ):
-            return self.call(
-                {name: inputs[name] for name in self.inputs}, list(self.file_names.values())
-            )
+        inputs = _make_model_inputs(ids, mask)
+        file_inputs = {name: inputs[name] for name in self.inputs}
+        problem = f"{self.file.path}: {self.runtime} cannot embed with it"
+        with translate_errors(problem, EncoderError):
+            return self.call(file_inputs, list(self.file_names.values()))
 
     def _run_each_sentence(
         self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]
     ) -> NamedArrays:
         """Run the sentences of a batch one by one, without padding, and join their outputs.
 
-        A file with quantised activations takes their range from the whole batch, so a sentence's
-        embedding would depend on the others.
+        This is for a file with quantised activations. It scales them by their range in the whole
+        batch, so that a sentence's embedding would depend on the other sentences.
 
         Args:
             ids: Token ids (b, t), with padding on the right.
@@ -186,27 +190,28 @@ COMPARED_SENTENCES = (
 
 @torch.inference_mode()
 def check_against_torch(model: RuntimeModel, network: Network, max_difference: float) -> None:
-    """Refuse a file whose hidden states differ from torch's by more than rounding.
+    """Raise an error if a runtime computes other hidden states of a few sentences than torch.
 
     Args:
-        model: The network in the runtime.
-        network: The network.
+        model: The model in the runtime.
+        network: The same network with its tokenizer, which can be loaded in torch.
         max_difference: The largest difference that is allowed, as a share of the states' length.
 
     Raises:
-        EncoderError: The difference is larger.
+        EncoderError: The difference is larger, or not a number.
     """
     for sentence in COMPARED_SENTENCES:
         encoded = network.tokenizer(sentence, truncation=True, max_length=32, verbose=False)
         ids = torch.tensor([encoded["input_ids"]])
         inputs: Any = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        # The needed outputs, in the same order: states (1, t, h), or the head's output (1, h).
         outputs = network.call(model, **inputs)
         expected_outputs = network.call(network.torch_model, **inputs)
         difference = max(
             float((output - expected).norm() / expected.norm())
             for output, expected in zip(outputs, expected_outputs, strict=True)
         )
-        # Negated, so that NaN is refused too.
+        # Written with "not", so that NaN, for which each comparison is false, raises too.
         if not difference <= max_difference:
             raise EncoderError(
                 f"{model.file.path}: {model.runtime} computes other numbers with it than torch "
@@ -230,8 +235,16 @@ class _StatesByLayer:
         self.outputs = outputs
 
     def __getitem__(self, layer: int) -> torch.Tensor:
-        """Return the states (b, t, h) of a layer; raises EncoderError if the file lacks them."""
-        states = self.outputs.get(output_name(layer, self.model.config.num_hidden_layers))
+        """Return the hidden states (b, t, h) of a layer.
+
+        Args:
+            layer: The index of the layer: 0 is the word embeddings, -1 the last layer.
+
+        Raises:
+            EncoderError: The file does not output this layer.
+        """
+        depth = self.model.config.num_hidden_layers
+        states = self.outputs.get(output_name(layer, depth))
         if states is None:
             raise EncoderError(
                 f"{self.model.file.path}: gives no hidden states of layer {layer}; "
@@ -240,8 +253,13 @@ class _StatesByLayer:
         return states
 
 
-def _make_inputs(ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> NamedArrays:
-    """Return each input that a file may request, by name, from token ids and mask, both (b, t)."""
+def _make_model_inputs(ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> NamedArrays:
+    """Return all inputs that a file may need for a batch, by name, each (b, t).
+
+    Args:
+        ids: The token ids, (b, t).
+        mask: 1 at tokens and 0 at padding, (b, t).
+    """
     positions = np.tile(np.arange(ids.shape[1], dtype=np.int64), (len(ids), 1))
     return {
         "input_ids": ids,
@@ -258,7 +276,7 @@ def _pad_states(output: npt.NDArray[Any], n_tokens: int) -> npt.NDArray[Any]:
     return np.pad(output, ((0, 0), (0, n_tokens - output.shape[1]), (0, 0)))
 
 
-FILE = "model.onnx"
+EXPORTED_FILE = "model.onnx"
 """The name of an exported file."""
 TRACED_SHAPE = (2, 9)
 """The sentences and tokens of the example with which torch traces the network.
@@ -268,12 +286,13 @@ The exported file runs with any other numbers of them.
 
 
 def export_network(network: Network) -> RuntimeFile:
-    """Export a network to the cache folder, unless it is there already.
+    """Return an ONNX file of a network in the cache folder; export it unless it exists there.
 
-    It is found there by the hash of all that decides the file: weights, outputs and exporters.
+    Its folder is named by a hash of everything that decides its content: the weights, the outputs
+    and the versions of the packages that export.
 
     Args:
-        network: The network, with the outputs to export.
+        network: The network: how to load it in torch, and the outputs to export.
 
     Raises:
         EncoderError: Torch cannot export it.
@@ -284,19 +303,20 @@ def export_network(network: Network) -> RuntimeFile:
         [CODE_VERSION, network.state, list(network.outputs), versions], sort_keys=True
     )
     target = settings.cache_folder() / "exported" / hashlib.sha256(cache_key.encode()).hexdigest()
+    # A sealed folder is complete. The scratch folder gets this name when the file is complete.
     if not is_sealed(target):
         with sealed_folder(target) as scratch:
-            _export(network, scratch / FILE)
-    return RuntimeFile(target, FILE)
+            _export_to_onnx(network, scratch / EXPORTED_FILE)
+    return RuntimeFile(target, EXPORTED_FILE)
 
 
-def _export(network: Network, path: Path) -> None:
-    """Write a network to an ONNX file that takes any number of sentences and tokens.
+def _export_to_onnx(network: Network, path: Path) -> None:
+    """Write a network to an ONNX file, which then runs on any number of sentences and tokens.
 
-    Torch traces one run on an example, whose ids and padding only have to be valid.
+    Torch records one run on an example batch, with any valid token ids and some padding.
 
     Args:
-        network: The network, with the outputs to export.
+        network: The network: how to load it in torch, and the outputs to export.
         path: The file to write; its weights go into a file beside it.
 
     Raises:
@@ -307,9 +327,10 @@ def _export(network: Network, path: Path) -> None:
     ids = torch.arange(n_sentences * n_tokens).reshape(TRACED_SHAPE) % n_words
     mask = torch.ones_like(ids)
     mask[1, n_tokens // 2 :] = 0
+    # The two dimensions of the inputs whose sizes may be different later.
     sizes = {0: torch.export.Dim("sentences"), 1: torch.export.Dim("tokens")}
     try:
-        with silence_libraries():
+        with silence_exporters():
             torch.onnx.export(
                 _RequestedOutputs(network),
                 (ids, mask),
@@ -324,7 +345,8 @@ def _export(network: Network, path: Path) -> None:
     except OSError:  # no space or no rights: not the network's fault
         raise
     except Exception as error:  # whatever a network makes torch's exporter raise
-        # Torch puts a page around the cause, on how to report it, in colours.
+        # Torch adds a page in colours on how to report the error. Only the first line of the cause
+        # is kept, without the codes of colours.
         cause = _COLOUR_CODES.sub("", str(error.__cause__ or error)).partition("\n")[0]
         raise EncoderError(
             f"{network.folder}: torch cannot export it to ONNX: {as_one_line(cause)[:300]}; "
@@ -349,8 +371,11 @@ class _RequestedOutputs(torch.nn.Module):
 
 
 @contextmanager
-def silence_libraries() -> Iterator[None]:
-    """Keep libraries from reporting on what they export or quantise."""
+def silence_exporters() -> Iterator[None]:
+    """Suppress log messages, warnings and all output on stdout within the block.
+
+    It is for libraries that export or quantise networks.
+    """
     old_level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -18,11 +18,11 @@ from stsbench.data.readers.files import read_table
 from stsbench.encoders.embedding_file import (
     ARRAY_SUFFIXES,
     FileEncoder,
-    index_texts,
+    map_texts_to_rows,
     read_arrays,
-    to_texts,
+    to_list_of_texts,
 )
-from stsbench.encoders.pairs import PairScorer, join_pair, to_rows
+from stsbench.encoders.pairs import PairScorer, join_pair, scores_to_rows
 
 SCORE_NAMES = ("similarity", "similarities", "score", "scores", "prediction", "predictions")
 """The names that the scores of a file may have; the first of these that it has counts."""
@@ -34,22 +34,25 @@ class SimilarityFile(FileEncoder, PairScorer):
     unit = "pairs"
 
     def __init__(self, name: str = "", *, file: str) -> None:
-        """Read the scores and check them.
+        """Read the scores of a file and check them, and the sentences beside them if it has some.
 
         Args:
             name: The name in results; empty for the name of the file.
             file: The file of arrays (``.npz``, ``.npy``, ``.safetensors``) or of a table.
 
         Raises:
-            StsbenchError: The file cannot be read, or has not one finite score a pair.
+            StsbenchError: The file cannot be read, or has not one finite score per pair.
         """
         self.name = name or Path(file).name
         self.path = Path(file)
+        # Raises for a path that is no ordinary file, such as a pipe.
         refuse_special_file(self.path, EncoderError)
+        # The values of each column that has a usual name.
         columns = _read_columns(self.path)
         scores = _read_scores(self.path, columns)
         self.dtype = "float64"
-        self.embeddings = to_rows(scores)
+        # The engine stores rows of numbers: here (n, 2), of which the sum is the score.
+        self.embeddings = scores_to_rows(scores)
         self.digest = file_sha256(self.path)
         self.fingerprint = fingerprint({"similarities": self.digest})
         self.row_by_text = {}
@@ -57,6 +60,7 @@ class SimilarityFile(FileEncoder, PairScorer):
         if self.has_sentences:
             sentences = find_sentences([*columns], {}, where=str(self.path))
             sides = [columns[str(column)] for column in sentences]
+            # The two sentences of each pair become one text.
             self._index_pairs(list(map(join_pair, *sides)))
 
     @property
@@ -65,10 +69,11 @@ class SimilarityFile(FileEncoder, PairScorer):
         return [f"scores of pairs from the file {self.path.name} (sha256 {self.digest[:12]})"]
 
     def align(self, pairs_by_task: Mapping[str, Sequence[str]]) -> None:
-        """Take the scores in the order of a task's pairs if the file has no sentences.
+        """Assign the scores to the pairs of a task, in its order, if the file has no sentences.
 
         Args:
-            pairs_by_task: The joined pairs of each task that is scored, in the order of its data.
+            pairs_by_task: For each task that is scored, one text per pair of sentences, as
+                ``join_pair`` makes it, in the order of the task's data.
 
         Raises:
             EncoderError: There are several tasks, or another number of pairs than of scores.
@@ -85,38 +90,53 @@ class SimilarityFile(FileEncoder, PairScorer):
             self._index_pairs(pairs)
 
     def _index_pairs(self, pairs: Sequence[str]) -> None:
-        """Find the row of each joined pair.
+        """Set ``row_by_text``: for each pair of sentences the row of its score.
+
+        Args:
+            pairs: One text per row, as ``join_pair`` makes it of two sentences.
 
         Raises:
-            EncoderError: There is another number of scores, or a pair has two.
+            EncoderError: There are fewer or more pairs than scores, or a pair has two scores.
         """
         if len(pairs) != len(self.embeddings):
             raise EncoderError(
                 f"{self.path} has {len(self.embeddings):,} scores for {len(pairs):,} pairs",
                 remedy=Remedy("texts"),
             )
-        self.row_by_text = index_texts(self.path, self.embeddings, pairs)
+        self.row_by_text = map_texts_to_rows(self.path, self.embeddings, pairs)
 
 
 def _read_columns(path: Path) -> dict[str, list[Any]]:
-    """Return the columns of a file that have a usual name; a single one needs none.
+    """Return the columns of a file that may be scores or sentences, by name.
+
+    These are the columns with usual names, and all arrays of a file of arrays. If there is only
+    one column, it may have any name, and is returned under ``similarity``.
 
     Raises:
         StsbenchError: The file cannot be read.
     """
     if path.suffix in ARRAY_SUFFIXES:
         with translate_errors(f"{path}: cannot be read", EncoderError):
-            columns = {name: to_texts(array) for name, array in read_arrays(path).items()}
+            columns = {name: to_list_of_texts(array) for name, array in read_arrays(path).items()}
     else:
         table = read_table(path, by_name=True)
         usual_names = [*SCORE_NAMES, *chain.from_iterable(PAIR_NAMES)]
+        # The columns with one of these names; if there is none, the first.
         names = columns_called(table.header, usual_names) or table.header[:1]
         columns = {name: table.column(name) for name in names}
-    return columns if len(columns) > 1 else dict(zip(SCORE_NAMES, columns.values(), strict=False))
+    if len(columns) > 1:
+        return columns
+    # One column, under the first of the usual names; or none.
+    return dict(zip(SCORE_NAMES, columns.values(), strict=False))
 
 
 def _read_scores(path: Path, columns: Mapping[str, Sequence[Any]]) -> npt.NDArray[np.float64]:
-    """Return the scores among columns, (n,).
+    """Return the scores among the columns of a file, (n,).
+
+    Args:
+        path: The file, for messages.
+        columns: The values of each column, by its name. The first of ``SCORE_NAMES`` that occurs
+            is the name of the scores.
 
     Raises:
         EncoderError: No column has a usual name of scores, or one is no finite number.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,23 +25,25 @@ if TYPE_CHECKING:
     import torch
 
 
-def find_weights(folder: Path) -> Iterator[Path]:
-    """Yield the files with the weights of a checkpoint, as safetensors.
+def find_weight_files(folder: Path) -> Iterator[Path]:
+    """Yield the paths of the files with the weights of a checkpoint, in the format safetensors.
 
-    A ``.bin`` file is converted into the cache folder.
+    The first of these that exists counts: ``model.safetensors``; the files that an index lists;
+    ``pytorch_model.bin``, which is converted into a file in the cache folder.
 
     Raises:
         EncoderError: There are no weights, or a file of them is missing.
     """
     index = folder / "model.safetensors.index.json"
     if (folder / "model.safetensors").is_file():
-        # Preferred to the shards, as in transformers.
+        # As in transformers, it is preferred to the files of an index.
         yield folder / "model.safetensors"
     elif index.is_file():
+        # The name of a file by the name of each tensor.
         weight_map = read_json(index).get("weight_map")
         if not isinstance(weight_map, dict) or not weight_map:
             raise EncoderError(f"{index}: names no weights; copy the whole checkpoint")
-        yield from (folder / name for name in check_shards(index, weight_map))
+        yield from (folder / name for name in checked_shard_names(index, weight_map))
     elif (folder / "pytorch_model.bin").is_file():
         yield convert_to_safetensors(folder / "pytorch_model.bin")
     else:
@@ -48,28 +53,31 @@ def find_weights(folder: Path) -> Iterator[Path]:
         )
 
 
-def check_shards(index: Path, weight_map: Mapping[str, object]) -> list[str]:
-    """Return the names of the files that an index of weights lists, sorted.
+def checked_shard_names(index: Path, weight_map: Mapping[str, object]) -> list[str]:
+    """Return the names of the files that an index of weights lists, after checks; sorted.
 
     Args:
         index: The file of the index.
-        weight_map: The names of files by the names of tensors.
+        weight_map: Its content: the name of a file by the name of each tensor.
 
     Raises:
-        EncoderError: A file is not beside the index.
+        EncoderError: A file is not beside the index, or is no file of weights.
     """
     names = sorted(set(map(str, weight_map.values())))
     # An index may name nothing but weights of its own format in its own folder. For example,
     # model.safetensors.index.json lists *.safetensors.
     suffix = index.name.removesuffix(".index.json").rpartition(".")[2]
     for name in names:
-        if not re.fullmatch(rf"[\w.-]+\.{suffix}", name) or not (index.parent / name).is_file():
+        is_valid_name = re.fullmatch(rf"[\w.-]+\.{suffix}", name)
+        if not is_valid_name or not (index.parent / name).is_file():
             raise EncoderError(f"{index.parent}: weights file '{name}' of {index.name} is missing")
     return names
 
 
 def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a safetensors file's tensors by name, from its header.
+    """Return the shape of each tensor in a safetensors file, by name.
+
+    Only the header of the file is read, not the tensors.
 
     Raises:
         EncoderError: The file is broken.
@@ -81,6 +89,62 @@ def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
         safe_open(path, framework="numpy") as tensors,
     ):
         return {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
+
+
+MAX_SIZE_FACTOR = 2.0
+MAX_EXTRA_VALUES = 50_000_000
+"""A model may have at most this factor times the values of its weights' files, and so many more.
+
+Tied weights are written once, and a head may be missing.
+"""
+
+
+@contextmanager
+def refuse_oversized_model(folder: Path, weights: Sequence[Path]) -> Iterator[None]:
+    """Raise an error if a model far larger than its weights is made within the block.
+
+    Transformers makes the layers of a model without memory, and reads the weights afterwards. So
+    the numbers of each layer are counted as the layer is made, and a model that is too large is
+    refused before it takes memory.
+
+    Args:
+        folder: The folder with ``config.json``, for the message.
+        weights: The files of the weights, of which only the shapes are read.
+
+    Raises:
+        EncoderError: The model is too large.
+    """
+    import torch
+
+    weights_size = sum(prod(shape) for path in weights for shape in read_shapes(path).values())
+    # A model may have parts that its file lacks, such as tied or fresh layers.
+    max_size = int(MAX_SIZE_FACTOR * weights_size + MAX_EXTRA_VALUES)
+    # The size of each parameter so far, by its module and name. A parameter is registered again
+    # when its weights are read, and then replaces the former one.
+    sizes: dict[tuple[int, str], int] = {}
+    thread = threading.get_ident()
+    model_size = 0
+
+    def count(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter | None) -> None:
+        """Add a parameter that torch registers to ``model_size``; raise if that is too large."""
+        nonlocal model_size
+        # Other threads may make modules of their own meanwhile.
+        if parameter is None or threading.get_ident() != thread:
+            return
+        key = (id(module), name)
+        model_size += parameter.numel() - sizes.get(key, 0)
+        sizes[key] = parameter.numel()
+        if model_size > max_size:
+            raise EncoderError(
+                f"{folder}: config.json asks for a model of {model_size:,} values or more, its "
+                f"weights hold {weights_size:,}; the most that is read is {max_size:,}"
+            )
+
+    hook = torch.nn.modules.module.register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -95,7 +159,9 @@ class Adapter:
 
     @classmethod
     def find(cls, name: str) -> Adapter:
-        """Find a LoRA adapter, fetching it from the Hub if needed; no weights are read yet.
+        """Return a LoRA adapter after checks: small changes to the weights of another model.
+
+        It is fetched from the Hub if it is not on this machine. Its weights are not read yet.
 
         Args:
             name: A folder, or ``owner/name@commit`` on the Hub.
@@ -137,7 +203,10 @@ class Adapter:
         return {name: file_sha256(self.folder / name) for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)}
 
     def merge_into(self, model: Any) -> Any:  # noqa: ANN401 - transformers
-        """Return the model with the adapter's changes in its weights.
+        """Return a model with the adapter's changes added to its weights.
+
+        Args:
+            model: A model of transformers, without a head.
 
         Raises:
             EncoderError: The adapter is broken, or belongs to another model.
@@ -145,10 +214,11 @@ class Adapter:
         import peft
         from safetensors.torch import load_file
 
-        # The model has no head here; the adapter may have been trained with it.
+        # If the adapter was trained with a head on the model, the names of its tensors have one
+        # part more, which is removed.
         prefix_with_head = f"base_model.model.{model.base_model_prefix}."
         with translate_errors(f"{self.folder}: the adapter cannot be loaded", EncoderError):
-            # Made from the file only, so that no class that it names is looked up.
+            # Read from the file only. Without the mapping no class that it names is imported.
             config = peft.LoraConfig.from_pretrained(str(self.folder))
             config.inference_mode = True
             config.auto_mapping = None
@@ -157,7 +227,7 @@ class Adapter:
                 for key, tensor in load_file(self.folder / ADAPTER_WEIGHTS).items()
             }
             with warnings.catch_warnings():
-                # Between peft and transformers; a user chooses their versions.
+                # Warnings that peft and transformers raise about each other's versions.
                 warnings.simplefilter("ignore")
                 peft_model = peft.PeftModel(model, config)
                 loading_info = peft.set_peft_model_state_dict(peft_model, tensors)
@@ -177,19 +247,23 @@ UNUSED_HEADS = ("cls.seq_relationship.", "qa_outputs.", "classifier.", "discrimi
 
 
 def convert_to_safetensors(weights: Path) -> Path:
-    """Convert ``.bin`` weights into the cache folder, unless they are there already.
+    """Return a safetensors file in the cache folder with the weights of a ``.bin`` file.
 
-    Returns:
-        The safetensors file, beside a copy of the model's configuration.
+    It is written unless it exists there. Beside it is a copy of the model's ``config.json``, so
+    that the model can be loaded from that folder.
+
+    Args:
+        weights: The ``.bin`` file.
 
     Raises:
         EncoderError: The file holds more than safetensors can.
         OutputError: The cache folder cannot be written.
     """
-    # The model is loaded from the folder, so its configuration is copied and part of the key.
     config = (weights.parent / "config.json").read_bytes()
+    # The folder is named by the hash of both files that decide its content.
     cache_key = hashlib.sha256(file_sha256(weights).encode() + config).hexdigest()
     target = settings.cache_folder() / "converted" / cache_key / "model.safetensors"
+    # A sealed folder is complete, and its files have not changed.
     if is_sealed(target.parent):
         return target
     from safetensors.torch import save_file
@@ -208,7 +282,9 @@ def convert_to_safetensors(weights: Path) -> Path:
 
 
 def read_tensors(weights: Path) -> dict[str, torch.Tensor]:
-    """Return the tensors of a ``.bin`` or ``.pkl`` file by name, without those of unused heads.
+    """Return the tensors of a file that torch has written (``.bin`` or ``.pkl``), by name.
+
+    No code in the file is run. The tensors of heads that are not used here are omitted.
 
     Raises:
         EncoderError: The file cannot be read, or holds more than tensors.
@@ -240,8 +316,10 @@ def read_tensors(weights: Path) -> dict[str, torch.Tensor]:
                 hint=_SAFETENSORS_HINT,
             )
         if not name.startswith(UNUSED_HEADS):
+            # As numbers in memory one after another, without lazy conjugation or negation.
             array = tensor.detach().resolve_conj().resolve_neg().contiguous()
-            # Tensors that share memory are copied: safetensors cannot hold them otherwise.
+            # A tensor that shares memory with an earlier one is copied, because safetensors cannot
+            # write shared memory.
             address = array.untyped_storage().data_ptr()
             tensors[name] = array.clone() if address in seen_addresses else array
             seen_addresses.add(address)

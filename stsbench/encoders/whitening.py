@@ -30,7 +30,7 @@ from threadpoolctl import ThreadpoolController
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.core.provenance import derive_fingerprint
 from stsbench.encoders.base import Encoder, FloatArray, IndexArray, PositiveInt, RowFunction
-from stsbench.encoders.fitted import EmbeddingTransform, Tensors, check_embeddings, iter_embeddings
+from stsbench.encoders.fitted import EmbeddingTransform, Tensors, iter_embeddings, to_finite_float64
 from stsbench.encoders.load import make_processor
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.transformer.encoder import TransformerEncoder
@@ -55,15 +55,22 @@ class Moments:
     """
 
     def __init__(self, chunks: Iterable[npt.ArrayLike]) -> None:
-        """Read chunks of embeddings, (n, d) each; raises as :func:`.fitted.check_embeddings`.
+        """Compute the number, the mean and the scatter of embeddings that are read in chunks.
 
-        An empty chunk changes nothing; without any embedding, mean and scatter stay scalars 0.
+        The scatter is the sum of the outer products of the embeddings minus their mean, (d, d). An
+        empty chunk changes nothing; without any embedding, mean and scatter are the scalar 0.
+
+        Args:
+            chunks: Embeddings, (n, d) each.
+
+        Raises:
+            EncoderError: A chunk has another shape, or a value that is not finite.
         """
         self.count = 0
         self.mean = np.zeros(())
         self.scatter = np.zeros(())
         for chunk in chunks:
-            rows = check_embeddings(chunk)
+            rows = to_finite_float64(chunk)
             old_count = self.count
             chunk_size = len(rows)
             if chunk_size:
@@ -71,8 +78,9 @@ class Moments:
                 new_count = old_count + chunk_size
                 centred = rows - chunk_mean
                 shift = chunk_mean - self.mean
-                # The scatter around the joint mean: that of both parts around their own means, and
-                # the share of the distance between the two means.
+                # The scatter around the joint mean is the sum of three: that of the earlier rows
+                # around their mean, that of the chunk around its mean, and a term for the distance
+                # between the two means (Chan, Golub and LeVeque 1983).
                 self.scatter = self.scatter + (
                     centred.T @ centred
                     + np.outer(shift, shift) * (old_count * chunk_size / new_count)
@@ -82,7 +90,7 @@ class Moments:
 
 
 @cache
-def _blas_threads() -> ThreadpoolController:
+def _blas_thread_control() -> ThreadpoolController:
     """Return the control of the threads of numpy's linear algebra, which is slow to find."""
     return ThreadpoolController()
 
@@ -105,11 +113,19 @@ class WhiteningMethod(EmbeddingTransform):
         return self.fit_moments(Moments(iter_embeddings(base, sentences)))
 
     def fit_moments(self, moments: Moments) -> Tensors:
-        """Return the mean and the components of embeddings of these moments.
+        """Compute the whitening of embeddings, of which the mean and the scatter are known.
+
+        Whitened embeddings are uncorrelated, and each of their dimensions has variance 1: an
+        embedding x becomes (x - mean) @ components.
+
+        Args:
+            moments: The number of embeddings, their mean (d,), and their scatter (d, d), the sum
+                of the outer products of the embeddings minus their mean.
 
         Returns:
-            ``mean`` (d,), and ``components`` (d, k), which centred embeddings are multiplied by, in
-            float64; k is at most the rank of the embeddings.
+            Float64 arrays by name: ``mean`` (d,) and ``components`` (d, k), the directions of the
+            largest variance, each divided by its standard deviation. k is ``self.k``, but at most
+            the number of directions in which the embeddings vary.
 
         Raises:
             EncoderError: There are fewer than two embeddings, or all are the same.
@@ -117,8 +133,11 @@ class WhiteningMethod(EmbeddingTransform):
         n = moments.count
         if n < 2:
             raise EncoderError(f"whitening needs at least two texts, not {n}")
-        vectors, variance, _ = np.linalg.svd(moments.scatter / (n - 1), hermitian=True)
-        # The variance of a direction that has none is rounding noise, which would be scaled to 1.
+        # The directions as columns (d, d), and the variance along each (d,), the largest first.
+        covariance = moments.scatter / (n - 1)
+        vectors, variance, _ = np.linalg.svd(covariance, hermitian=True)
+        # Directions without variance are not kept: they have only the noise of rounding, which
+        # whitening would scale to variance 1.
         d = len(variance)
         noise_share = (d * np.finfo(np.float32).eps) ** 2
         rank = min(int((variance > variance[0] * noise_share).sum()), n - 1)
@@ -126,8 +145,8 @@ class WhiteningMethod(EmbeddingTransform):
             raise EncoderError(f"whitening: all {n} embeddings are the same")
         n_components = min(self.k or d, rank)
         vectors = vectors[:, :n_components]
-        # The sign of a column is arbitrary. It is chosen so that the largest entry is positive, and
-        # the same texts give the same bytes everywhere.
+        # The sign of a column is arbitrary. It is chosen so that the largest entry is positive:
+        # then the same texts give the same components on any machine.
         largest_entries = vectors[np.abs(vectors).argmax(axis=0), np.arange(n_components)]
         signs = np.sign(largest_entries)
         return {
@@ -143,21 +162,27 @@ class WhiteningMethod(EmbeddingTransform):
         """
 
         def whiten(embeddings: FloatArray) -> FloatArray:
-            # Threads of a matrix product spin on for a while, and would take the cores from the
-            # base's next batch.
-            with _blas_threads().limit(limits=1, user_api="blas"):
+            """Whiten embeddings (n, d), and scale them to length 1 if the method does so."""
+            # On one thread: after a product, other threads of numpy keep their cores busy for a
+            # while, which the base's next batch needs.
+            with _blas_thread_control().limit(limits=1, user_api="blas"):
                 whitened: Array = (
                     np.asarray(embeddings, dtype=np.float64) - learned["mean"]
                 ) @ learned["components"]
             if self.normalise:
-                # Clipped, so that an embedding that equals the mean stays zero.
-                whitened /= np.linalg.norm(whitened, axis=1, keepdims=True).clip(min=1e-8)
+                lengths = np.linalg.norm(whitened, axis=1, keepdims=True)
+                # An embedding that equals the mean has length 0, and stays zero.
+                whitened /= lengths.clip(min=1e-8)
             return whitened.astype(np.float32)
 
         return whiten
 
     def notes(self, learned: Tensors) -> list[str]:
-        """Return a note if there are fewer components than requested."""
+        """Return a note if fewer components are kept than requested; otherwise an empty list.
+
+        Args:
+            learned: ``mean`` (d,) and ``components`` (d, k), from :meth:`fit`.
+        """
         d, n_components = learned["components"].shape
         n_requested = self.k or d
         if n_components >= n_requested:
@@ -184,7 +209,10 @@ class Whitening:
         self.k = k
 
     def fit(self, x: npt.ArrayLike) -> Whitening:
-        """Set the mean (d,) and the components (d, k) from embeddings (n, d), and return itself.
+        """Learn the whitening of embeddings (n, d), and return this object.
+
+        Sets ``mean_`` (d,) and ``components_`` (d, k): an embedding x becomes
+        (x - mean_) @ components_.
 
         Raises:
             EncoderError: k is below 1; there are fewer than two embeddings, all are the same, or
@@ -214,27 +242,37 @@ class CalibrationMethod(EmbeddingTransform):
     kind: ClassVar[str] = "calibration"
 
     def __post_init__(self) -> None:
-        """Refuse parameters that change nothing."""
-        if self.remove < 0 or not (self.standardise or self.remove):
+        """Check that the parameters change something.
+
+        Raises:
+            CardError: No dimension is scaled and no direction is removed, or ``remove`` is below 0.
+        """
+        changes_something = self.standardise or self.remove
+        if self.remove < 0 or not changes_something:
             raise CardError(
                 f"standardise = {self.standardise}, remove = {self.remove} change nothing; "
                 "give remove = 1 or more"
             )
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
-        """Compute what :meth:`transform` takes away from embeddings.
+        """Compute the mean, the deviations and the directions by which embeddings are calibrated.
+
+        Calibration subtracts the mean, divides each dimension by its deviation, and then removes
+        what lies along the directions of the largest variance.
 
         Args:
-            base: The encoder.
-            sentences: The texts to measure its embeddings on.
+            base: The encoder whose embeddings are calibrated.
+            sentences: The texts whose embeddings are measured.
 
         Returns:
-            Float64 arrays: ``mean`` (d,), ``deviation`` (d,), of ones if no scale is changed, and
-            ``directions`` (d, remove), the components of the largest variance.
+            Float64 arrays by name: ``mean`` (d,); ``deviation`` (d,), the standard deviations, or
+            ones if ``standardise`` is not set; and ``directions`` (d, k), columns of length 1, with
+            k = ``remove``.
 
         Raises:
             EncoderError: There are fewer than two texts, or ``remove`` is not below d.
         """
+        # The number, the mean (d,) and the scatter (d, d) of the embeddings.
         moments = Moments(iter_embeddings(base, sentences))
         if moments.count < 2:
             raise EncoderError(f"calibration needs at least two texts, not {moments.count}")
@@ -245,9 +283,9 @@ class CalibrationMethod(EmbeddingTransform):
             )
         covariance = moments.scatter / moments.count
         deviation = np.sqrt(np.diag(covariance)) if self.standardise else np.ones(d)
-        # A constant dimension has no deviation, and is 0 without its mean.
+        # A constant dimension has deviation 0, by which nothing can be divided.
         deviation = np.where(deviation > 0, deviation, 1.0)
-        # eigh gives the largest eigenvalues last.
+        # The directions as columns, those of the largest variance last.
         _, vectors = np.linalg.eigh(covariance / np.outer(deviation, deviation))
         directions = np.ascontiguousarray(vectors[:, d - self.remove :])
         return {"mean": moments.mean, "deviation": deviation, "directions": directions}
@@ -263,6 +301,7 @@ class CalibrationMethod(EmbeddingTransform):
         )
 
         def calibrate(embeddings: FloatArray) -> FloatArray:
+            """Calibrate embeddings (n, d)."""
             scaled: Array = (embeddings.astype(np.float64) - mean) / deviation
             # The directions are orthogonal and of length 1; what lies along them is removed.
             return (scaled - (scaled @ directions) @ directions.T).astype(np.float32)
@@ -303,13 +342,13 @@ class TokenRemovalEncoder:
     """A transformer whose mean will omit frequent tokens: :meth:`fit_texts` counts them."""
 
     def __init__(self, base: Encoder, method: TokenRemoval, *, name: str, fit: str) -> None:
-        """Store the transformer, the number of types, and the name of the texts to count.
+        """Store the transformer, and how many types of tokens its mean will omit.
 
         Args:
             base: The encoder, a transformer with mean pooling.
-            method: How many token types are omitted.
+            method: ``k``, the number of types, and ``count``, how they are counted.
             name: The name of this encoder.
-            fit: The name of the texts to count tokens in.
+            fit: The name of the texts in which tokens will be counted, see :meth:`fit_texts`.
 
         Raises:
             CardError: The base is no transformer with a mean pooling.
@@ -352,10 +391,10 @@ class PartialMeanEncoder(TransformerEncoder):
     """A transformer whose mean over tokens omits some types; without others it is a zero vector."""
 
     def __init__(self, base: TransformerEncoder, removed: IndexArray, *, name: str) -> None:
-        """Take over the transformer and its model.
+        """Take over the attributes of a transformer, whose loaded model is shared.
 
         Args:
-            base: The transformer.
+            base: The transformer, with mean pooling.
             removed: The ids of the tokens to omit, (k,).
             name: The name of the encoder.
         """
@@ -382,12 +421,12 @@ class PartialMeanEncoder(TransformerEncoder):
         batch: Mapping[str, torch.Tensor],
         chosen: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Average the states of all tokens but the removed types; see the method of the base class.
+        """Return the mean of the states of all tokens but the removed types, (b, h).
 
         Args:
-            states: The hidden states, (b, t, h) each.
-            batch: The model's inputs for b sentences of t tokens.
-            chosen: Not used; a mean chooses no tokens.
+            states: The hidden states of each layer that is pooled, (b, t, h).
+            batch: The model's inputs by name for b sentences of t tokens.
+            chosen: Not used; with other poolings, the tokens to pool.
         """
         import torch
 

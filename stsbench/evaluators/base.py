@@ -16,7 +16,7 @@ from msgspec import Meta
 from stsbench.core.errors import DataError, ProtocolError
 from stsbench.data.splits import Split
 from stsbench.encoders.base import Embed, EmbeddingRows, iter_blocks
-from stsbench.encoders.pairs import pair_scores, pairs_of
+from stsbench.encoders.pairs import join_pairs_of_items, pair_scores
 from stsbench.numbers.dependence import DOMINANT_COMPONENT_NOTE, read_dependence
 from stsbench.numbers.intervals import correlation_interval
 from stsbench.numbers.similarity import SIMILARITIES, Similarities, are_bits
@@ -208,7 +208,7 @@ def read_pair_scores(split: Split, embed: Embed) -> list[Similarities]:
         as a zero vector.
     """
     similarities = []
-    for joined_pairs in pairs_of(split.sides):
+    for joined_pairs in join_pairs_of_items(split.sides):
         scores = pair_scores(embed(joined_pairs))
         has_zero_vector = np.zeros(len(joined_pairs), dtype=bool)
         similarities.append(Similarities(scores, has_zero_vector))

@@ -25,6 +25,9 @@ def describe_comparison(comparison: Comparison) -> list[str]:
 
     A text begins with a warning if an encoder has two training seeds, and ends with one if an
     encoder has a single seed and so has the other one.
+
+    Args:
+        comparison: The differences of the pairs, with the settings of the tests.
     """
     correction = _describe_correction(comparison)
     texts = []
@@ -263,6 +266,9 @@ def _describe_smallest(difference: Difference) -> str:
 
     It is ``NOTHING_DETECTABLE`` ("no difference") if none could be found, because there are too few
     items. It is empty if it is unknown or rounds to 0.
+
+    Args:
+        difference: A difference; without an error, its test had too few items.
     """
     smallest = difference.smallest_detectable
     if smallest is None:
@@ -278,6 +284,9 @@ def _describe_correction(comparison: Comparison) -> list[str]:
     """Return a sentence on the significance level, and over which tests Holm's correction is made.
 
     The tests on tasks are corrected together, and the tests of means over tasks together.
+
+    Args:
+        comparison: The differences on tasks and of means; those with a p-value were tested.
 
     Returns:
         A list with the sentence; empty if there are no tests.
@@ -359,6 +368,9 @@ def describe_notes(comparison: Comparison) -> list[str]:
 
     The explanations are of scores and differences, of intervals and p-values, of power and margin
     if there are such columns, and of the protocols by which tasks were scored.
+
+    Args:
+        comparison: The comparison. Its ``margin`` and ``plan`` are None if they were not requested.
     """
     dependence = "that share a sentence are not independent"
     if comparison.dependence == "none":
@@ -399,6 +411,9 @@ def _describe_methods(differences: Sequence[Difference]) -> list[str]:
 
     If there are several tests, each is named with its tasks. The last sentence says that the
     p-value after Holm's correction decides. Empty if nothing was tested.
+
+    Args:
+        differences: The differences of a comparison; ``method`` names the test of each.
     """
     labels = label_tasks(differences)
     # A dict of labels keeps their order, each once.

@@ -228,6 +228,10 @@ def all_seed_errors(sample: ScoreSample, dependence: ItemDependence) -> list[Sta
 
     The first is that of the mean over the sample's own seeds; it is missing for a single seed. Then
     come errors of means over seeds that were averaged before (``sample.seed_errors``).
+
+    Args:
+        sample: The encoder's scores by seed, and how much each item moves them.
+        dependence: Which items share a sentence.
     """
     error = seed_error(sample, dependence)
     if error is None:

@@ -428,6 +428,10 @@ def _describe_forms(first: EncoderEmbeddings, second: EncoderEmbeddings) -> Iter
     The form is the type of numbers and the number of dimensions. Lengths of vectors are compared
     only for equal forms.
 
+    Args:
+        first: The first encoder's embeddings of all sentences.
+        second: The second encoder's embeddings of the same sentences.
+
     Yields:
         One message; nothing if there is no difference.
     """

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench.bench.embedder import needs_task, read_texts_to_fit
+from stsbench.bench.embedder import is_of_scored_task, read_texts_to_fit
 from stsbench.bench.forecast import forecast_run
 from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.run import run
@@ -17,7 +17,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, EncoderError, StsbenchError, UnknownName
 from stsbench.core.provenance import add_texts
 from stsbench.data.task import load_task
-from stsbench.encoders.fitted import PostProcessed, digest_texts, variant_specs
+from stsbench.encoders.fitted import PostProcessed, texts_sha256, variant_specs
 from stsbench.encoders.load import load_encoder, load_named
 from stsbench.encoders.whitening import WhiteningMethod
 from stsbench.results.folder import read_states
@@ -47,7 +47,7 @@ class Own:
 
     def fit_texts(self, sentences: Sequence[str]) -> Plain:
         self.given.append(list(sentences))
-        return Plain("own, fitted", f"own-1 {digest_texts(sentences)}")
+        return Plain("own, fitted", f"own-1 {texts_sha256(sentences)}")
 
 
 def task_texts(place: Path, name: str) -> list[str]:
@@ -77,8 +77,8 @@ def test_the_words_for_texts(place, tmp_path):
     table = tmp_path / "own.csv"
     table.write_text('sent0,sent1\n"a, b",c\nd,e\n')
     assert texts(str(table)) == ["a, b", "c", "d", "e"]
-    assert all(needs_task(fit) for fit in ("target", "target.test", "target+ungraded"))
-    assert not any(needs_task(fit) for fit in ("stsb.test", "x.txt"))
+    assert all(is_of_scored_task(fit) for fit in ("target", "target.test", "target+ungraded"))
+    assert not any(is_of_scored_task(fit) for fit in ("stsb.test", "x.txt"))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_each_task_has_a_fit_of_its_own(place):
     pets, plants = evaluate(place, whitened(base))
     for result, name in ((pets, "pets"), (plants, "plants")):
         texts = task_texts(place, name)
-        assert result.fingerprint == add_texts(str(whitened().fingerprint), digest_texts(texts))
+        assert result.fingerprint == add_texts(str(whitened().fingerprint), texts_sha256(texts))
         assert (result.overlap, result.encoder) == ("text", "whitened")
         assert result.notes[-1] == f"fitted on {len(texts)} sentences (target)"
         split: Any = load_task(
@@ -191,7 +191,7 @@ def test_a_users_own_is_given_each_tasks_texts(place):
     pets, plants = evaluate(place, own)
     assert own.given == [task_texts(place, "pets"), task_texts(place, "plants")]
     assert pets.fingerprint == add_texts(
-        "own-1 of tests.bench.test_embed:Own", digest_texts(own.given[0])
+        "own-1 of tests.bench.test_embed:Own", texts_sha256(own.given[0])
     )
     (plain,) = evaluate(place, Plain(), "pets")
     assert (pets.encoder, pets.score, pets.run["encoded"]) == ("own", plain.score, 60)
@@ -329,7 +329,7 @@ def test_results_say_what_was_done(place, monkeypatch):
         "embeddings are int8: similarity and features are of these integers",
     ]
     assert bits.notes == ["embeddings are binary: similarity and features are of these bits"]
-    assert str(integers.fingerprint).endswith(add_texts("", digest_texts(texts)))
+    assert str(integers.fingerprint).endswith(add_texts("", texts_sha256(texts)))
     assert {floats.overlap, bits.overlap} == {"unknown"}
 
 

@@ -24,7 +24,7 @@ from stsbench.core.provenance import (
     strip_texts,
     strip_versions,
 )
-from stsbench.encoders.fitted import FittedEncoder, digest_texts
+from stsbench.encoders.fitted import FittedEncoder, texts_sha256
 from stsbench.encoders.load import load_named
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.encoders.whitening import WhiteningMethod
@@ -69,7 +69,7 @@ def large():
 small = lambda: Hashed(5)  # noqa: E731
 ready = Hashed(7)
 '''
-TEXTS = digest_texts(["a"])
+TEXTS = texts_sha256(["a"])
 
 
 @pytest.fixture
@@ -168,8 +168,8 @@ def test_a_fitted_one_is_stored_by_parameters_and_texts(tmp_path):
     copy_factory(fitted, made)
     shelves = [
         open_store(tmp_path, made),
-        open_store(tmp_path, fitted, digest_texts(["a"])),
-        open_store(tmp_path, fitted, digest_texts(["b"])),
+        open_store(tmp_path, fitted, texts_sha256(["a"])),
+        open_store(tmp_path, fitted, texts_sha256(["b"])),
     ]
     assert encoder_identity(fitted) == encoder_identity(made)
     assert len({shelf.folder for shelf in shelves}) == 3

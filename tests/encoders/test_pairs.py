@@ -24,7 +24,7 @@ from stsbench.core.errors import CardError, StsbenchError
 from stsbench.data.splits import ContrastSplit, PairSplit
 from stsbench.encoders.engine import embed as engine
 from stsbench.encoders.load import load_named
-from stsbench.encoders.pairs import join_pair, pair_scores, pairs_of
+from stsbench.encoders.pairs import join_pair, join_pairs_of_items, pair_scores
 from stsbench.encoders.transformer.cross_encoder import CrossEncoder
 from stsbench.evaluators.contrast import ContrastEvaluator
 from stsbench.results.signature import format_signature
@@ -251,7 +251,7 @@ def test_a_contrast_task_from_scores_of_pairs():
     rng = np.random.default_rng(4)
     columns = [[f"{side} {item}" for item in range(40)] for side in "apnm"]
     split = ContrastSplit(anchors=columns[0], positives=columns[1], negatives=columns[2:])
-    scores = {pair: rng.normal() for texts in pairs_of(split.sides) for pair in texts}
+    scores = {pair: rng.normal() for texts in join_pairs_of_items(split.sides) for pair in texts}
     evaluator = ContrastEvaluator(
         protocol=type(ContrastEvaluator.PROTOCOLS["contrast"])(name="contrast", similarity=None)
     )

@@ -223,16 +223,15 @@ class Engine:
     ) -> None:
         """Embed each distinct sentence that the store lacks, and add its embedding to the store.
 
-        Batches are planned over all sentences, whether they are stored or not. So a run that is
-        resumed embeds in the same batches as one without a stop, to the same bytes.
+        Batches are planned over all sentences, stored or not. So a run that is resumed embeds in
+        the same batches as one without a stop, to the same bytes.
 
         Args:
             sentences: The sentences to embed.
             among: Further sentences over which batches are planned. They are embedded only if
                 their batch has a sentence to embed.
             share: The batches that this worker embeds, by default all; others embed the rest.
-            tokens: The token ids of all distinct sentences, which are sorted; None to tokenise
-                them here.
+            tokens: The token ids of all distinct sentences, sorted; None to tokenise them here.
 
         Raises:
             EncoderError: The embeddings are not valid, or the encoder ended the program.
@@ -245,9 +244,7 @@ class Engine:
         # The store looks texts up by their hashes, (n,); it returns -1 for a text that it lacks.
         keys = text_keys(texts)
         is_stored = self.store.find(keys) >= 0
-        is_requested = np.fromiter(
-            (text in requested for text in texts), dtype=bool, count=len(texts)
-        )
+        is_requested = np.array([text in requested for text in texts], dtype=bool)
         is_missing = is_requested & ~is_stored
         if not is_missing.any():
             return

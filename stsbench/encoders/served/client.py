@@ -78,7 +78,13 @@ class _Response(NamedTuple):
         return self.status in TRANSIENT_STATUSES and not is_quota_used
 
     def requested_wait(self) -> float | None:
-        """Return the seconds of a Retry-After header, a number or a date; None if it has none."""
+        """Return for how many seconds the server asks us to wait before the next request.
+
+        It does so by the header ``Retry-After``: a number of seconds, or a date.
+
+        Returns:
+            None if there is no such header, or neither of the two in it.
+        """
         header = self.headers.get("Retry-After", "").strip()
         try:
             if header.replace(".", "", 1).isdecimal():
@@ -102,7 +108,7 @@ class ServerClient:
         requests_a_minute: float = 0,
         tokens_a_minute: float = 0,
     ) -> None:
-        """Check the address; nothing is sent yet.
+        """Check the address and store the limits; nothing is sent yet.
 
         Args:
             url: The address of the server.
@@ -116,10 +122,11 @@ class ServerClient:
         Raises:
             CardError: The address is missing or not valid.
         """
-        # To rebuild the client in another process.
+        # With these the client is made again in another process.
         self._arguments = (url, key_variable, timeout, retries, requests_a_minute, tokens_a_minute)
         parts = _split_address(url)
         host = parts.hostname
+        # Users may give the address with the path of the requests, which is added again later.
         self.url = url.rstrip("/").removesuffix("/embeddings").removesuffix("/embed")
         is_openai = (parts.scheme, host) == ("https", OPENAI_HOST)
         default_variable = OPENAI_KEY if is_openai else ""
@@ -130,8 +137,8 @@ class ServerClient:
         self._seconds_per_request = 60 / requests_a_minute if requests_a_minute else 0.0
         self._seconds_per_token = 60 / tokens_a_minute if tokens_a_minute else 0.0
         self._lock = threading.Lock()
-        # Times of the monotonic clock before which no request is sent: by our rate, and by the
-        # server's wish.
+        # Two times of the monotonic clock, in seconds, before which no request is sent: because of
+        # our rates, and because the server has asked us to wait.
         self._next_start = 0.0
         self._blocked_until = 0.0
         self._idle_clients: list[httpx2.Client] = []
@@ -151,16 +158,21 @@ class ServerClient:
     def get(self, path: str) -> dict[str, Any] | None:
         """Return the JSON object at a path of the server.
 
+        Args:
+            path: The path below the server's address.
+
         Returns:
-            An empty object if the server has none there, None if no server answers.
+            An empty object if the server has none there. None if no server answers, if it has an
+            error of its own, or if the key is missing.
         """
         try:
             response = self._send("GET", path, seconds=min(self.timeout, 10))
         except StsbenchError:
-            # Without a key, stored embeddings can still be found and counted.
+            # For example, the key is missing: stored embeddings can still be found without it.
             return None
-        # A server that has no such page may answer that it is not implemented.
-        if not (0 < response.status < 500 or response.status == 501):
+        # Status 501, "not implemented", only says that the server has nothing at this path.
+        has_answered = 0 < response.status < 500 or response.status == 501
+        if not has_answered:
             return None
         value = response.parse() if response.status == 200 else {}
         return value if isinstance(value, dict) else {}
@@ -168,15 +180,16 @@ class ServerClient:
     def post(
         self, path: str, body: Mapping[str, Any], *, tokens: int, stop: threading.Event
     ) -> Any:  # noqa: ANN401 - JSON
-        """Send a request and return the JSON value of its response.
+        """Send a request for embeddings and return the JSON value of its response.
 
-        A transient failure is tried again, until ``stop`` is set.
+        After a failure that may be transient, the request is sent again, up to ``self.retries``
+        times.
 
         Args:
             path: The path of the request below the address.
             body: The fields of the request.
-            tokens: The number of its tokens, for the rate.
-            stop: Set by any thread after which no request is sent.
+            tokens: The number of tokens in the request, for the limit on tokens per minute.
+            stop: Once any thread has set it, no request is sent any more.
 
         Raises:
             RequestTooLarge: The server accepts fewer texts at once.
@@ -184,11 +197,11 @@ class ServerClient:
             SourceError: The server cannot be reached, or gives no embeddings in all attempts.
             EncoderError: The server refuses.
         """
-        # The lists among the fields are those of texts; error messages must not quote them.
+        # All lists among the fields are of texts, which error messages must not quote.
         sent_texts = [text for field in body.values() if isinstance(field, list) for text in field]
         reason = ""
         for attempt in range(self.retries + 1):
-            self._keep_rate(tokens, stop)
+            self._wait_for_rate(tokens, stop)
             if stop.is_set():
                 raise RequestSkipped(
                     f"the server at {self.url} is not asked any more; {STORED_HINT}"
@@ -197,12 +210,13 @@ class ServerClient:
             if response.status == 200:
                 value = response.parse()
                 if isinstance(value, str):
-                    message = self._clean(value, sent_texts)
+                    message = self._without_secrets(value, sent_texts)
                     raise EncoderError(f"the server at {self.url} answered no JSON: {message}")
                 return value
             if not response.is_transient():
-                raise self._refusal(path, response, sent_texts)
-            reason = f"{response.status or ''} {self._message(response, sent_texts)}".lstrip()
+                raise self._permanent_error(path, response, sent_texts)
+            reason = f"{response.status or ''} {self._error_message(response, sent_texts)}".lstrip()
+            # Not after the last attempt.
             if attempt < self.retries:
                 self._wait(attempt, response, reason, stop)
         raise SourceError(
@@ -211,14 +225,17 @@ class ServerClient:
         )
 
     @contextmanager
-    def _client(self, seconds: float) -> Iterator[httpx2.Client]:
-        """Lend a client for one request, and close it if the request lasts longer than a limit.
+    def _borrow_client(self, seconds: float) -> Iterator[httpx2.Client]:
+        """Provide a HTTP client for one request, and close it if the request takes too long.
 
-        A limit on each read would never end a response that comes byte by byte. A client that is
-        still open at the end is kept for the next request.
+        The limit is on the whole request: one on each read would not end a response that comes
+        byte by byte. A client that is still open at the end is kept for the next request.
 
         Args:
             seconds: The limit.
+
+        Yields:
+            An idle client, or a new one, which sends the key with each request.
 
         Raises:
             httpx2.ReadTimeout: The client was closed at the limit.
@@ -228,7 +245,8 @@ class ServerClient:
         except IndexError:
             key = self.read_key()
             headers = {"Authorization": f"Bearer {key}"} if key else {}
-            # The user's proxy is only for other machines; certificates of SSL_CERT_FILE count too.
+            # A proxy in the environment (trust_env) is used only for servers on other machines.
+            # The context also has the certificates that the user names in SSL_CERT_FILE.
             client = httpx2.Client(
                 headers=headers,
                 verify=httpx2.create_ssl_context(),
@@ -250,25 +268,26 @@ class ServerClient:
                 self._idle_clients.append(client)
 
     def _send(self, method: str, path: str, *, seconds: float, body: object = None) -> _Response:
-        """Send a request and read its response.
+        """Send a request once and read its response.
 
         Args:
             method: ``GET`` or ``POST``.
             path: The path of the request below the address.
-            seconds: The time to wait for the server.
+            seconds: The time limit for the whole request.
             body: The fields of the request, sent as JSON; None for a request without any.
 
         Returns:
             The response; with status 0 and the reason as its content if there was none.
 
         Raises:
-            EncoderError: The response is longer than any true one, or the key is not ASCII.
+            EncoderError: The response has more than ``MAX_RESPONSE_BYTES``, or the key has
+                characters that cannot be in a header.
         """
         content = bytearray()
         timeout = httpx2.Timeout(seconds, connect=min(seconds, 10))
         try:
             with (
-                self._client(seconds) as client,
+                self._borrow_client(seconds) as client,
                 client.stream(method, f"{self.url}{path}", json=body, timeout=timeout) as response,
             ):
                 for chunk in response.iter_bytes():
@@ -289,40 +308,43 @@ class ServerClient:
             return _Response(status=0, content=f"{type(error).__name__}: {error}".encode())
         return _Response(response.status_code, content=bytes(content), headers=response.headers)
 
-    def _keep_rate(self, tokens: int, stop: threading.Event) -> None:
-        """Wait until a request of so many tokens may be sent, or until ``stop`` is set.
+    def _wait_for_rate(self, tokens: int, stop: threading.Event) -> None:
+        """Wait until a request may be sent, so that all threads together keep the rates.
 
-        Before it waits, a thread moves the time of the next request on, so that all threads
-        together keep the rate.
+        The rates are requests per minute and tokens per minute, as the user has set them, and any
+        wait that the server has asked for.
 
         Args:
             tokens: The number of tokens of the request.
             stop: Ends the wait when it is set.
         """
+        # A thread takes the next free time, and moves it on for the thread after it.
         with self._lock:
             start = max(time.monotonic(), self._next_start)
             self._next_start = start + max(
                 self._seconds_per_request, tokens * self._seconds_per_token
             )
-        # The server may ask another thread to wait longer while this one waits.
+        # Repeated, because while this thread waits the server may ask another one to wait longer.
         while (seconds := max(start, self._blocked_until) - time.monotonic()) > 0:
+            # True if it was set during the wait.
             if stop.wait(seconds):
                 return
 
     def _wait(self, attempt: int, response: _Response, reason: str, stop: threading.Event) -> None:
-        """Wait before the next attempt: as long as the server asks, else longer with each attempt.
+        """Wait after a failed attempt, or set a time before which no thread sends a request.
 
-        If the server asks for a wait or limits the rate, this does not wait itself, but sets the
-        time before which no thread sends a request.
+        If the server asks for a wait, or answers that there are too many requests (status 429),
+        only the time is set, for all threads; they wait for it before their next request.
+        Otherwise this thread waits now, longer after each attempt.
 
         Args:
             attempt: The number of the failed attempt, from 0.
             response: The server's response to it.
-            reason: What it said, for the message.
+            reason: The server's message, for an error.
             stop: Ends the wait when it is set.
 
         Raises:
-            SourceError: It asks for more than ``MAX_REQUESTED_WAIT`` seconds.
+            SourceError: The server asks for more than ``MAX_REQUESTED_WAIT`` seconds.
         """
         seconds = response.requested_wait()
         if seconds is not None and seconds > MAX_REQUESTED_WAIT:
@@ -331,25 +353,26 @@ class ServerClient:
             )
         is_requested = seconds is not None
         if seconds is None:
-            # A random part keeps the threads from asking again all at once.
+            # A random factor, so that the threads do not all send their requests at the same time.
             seconds = min(MAX_WAIT, FIRST_WAIT * 2.0**attempt) * random.uniform(0.5, 1)
-        # 429 is "too many requests": it is meant for all threads, as a requested wait is.
+        # Neither a wait that the server asks for nor "too many requests": it concerns this request.
         if not is_requested and response.status != 429:
             stop.wait(seconds)
             return
-        # No thread sends a request before that time.
         with self._lock:
             self._blocked_until = max(self._blocked_until, time.monotonic() + seconds)
 
-    def _refusal(self, path: str, response: _Response, sent_texts: Sequence[str]) -> EncoderError:
-        """Return the error for a response after which no further attempt helps.
+    def _permanent_error(
+        self, path: str, response: _Response, sent_texts: Sequence[str]
+    ) -> EncoderError:
+        """Return the error for a response after which the same request would fail again.
 
         Args:
             path: The path of the request below the address.
             response: The server's response.
             sent_texts: The texts of the request, which the message must not quote.
         """
-        message = self._message(response, sent_texts)
+        message = self._error_message(response, sent_texts)
         if response.status == 413:
             return RequestTooLarge(f"the server at {self.url} finds the text too long: {message}")
         hint = ""
@@ -365,15 +388,15 @@ class ServerClient:
             f"the server at {self.url} answered {response.status}: {message}", hint=hint
         )
 
-    def _message(self, response: _Response, sent_texts: Sequence[str]) -> str:
+    def _error_message(self, response: _Response, sent_texts: Sequence[str]) -> str:
         """Return the error message of a response in one line."""
         value = response.parse()
         for key in ("error", "detail", "message"):
             if isinstance(value, dict) and key in value:
                 value = value[key]
-        return self._clean(str(value), sent_texts)
+        return self._without_secrets(str(value), sent_texts)
 
-    def _clean(self, message: str, sent_texts: Sequence[str]) -> str:
+    def _without_secrets(self, message: str, sent_texts: Sequence[str]) -> str:
         """Return a server's message in one line, without the key and without quotes of texts."""
         key = self.read_key()
         message = message[:MAX_MESSAGE_LENGTH]
@@ -383,7 +406,12 @@ class ServerClient:
 
 
 def _split_address(url: str) -> SplitResult:
-    """Return the parts of a server's address; raise CardError if it is missing or not valid."""
+    """Return the parts of a server's address: scheme, host, port and path.
+
+    Raises:
+        CardError: The address is missing, is not of http or https, or has a user, a password or
+            parameters in it, any of which may be a secret.
+    """
     if not url:
         raise CardError(
             "an encoder behind a server needs its address: `params=url=http://localhost:8000/v1`"
@@ -398,7 +426,7 @@ def _split_address(url: str) -> SplitResult:
             f"url '{url[:80]}' is no address; give http://HOST:PORT/v1 or https://HOST/v1"
         )
     if parts.username or parts.password or parts.query or parts.fragment:
-        # The address may hold the key, so that it is not printed.
+        # The message does not contain the address, which may have the key in it.
         raise CardError(
             f"url of {parts.hostname}: leave out user, password and what stands after '?'; "
             "the key is in key_variable"
@@ -407,8 +435,12 @@ def _split_address(url: str) -> SplitResult:
 
 
 def _quoted_forms(texts: Sequence[str]) -> set[str]:
-    """Return the texts as messages may quote them: unchanged, in JSON, in JSON twice, in Python."""
-    # [1:-1] is without the quotation marks around the whole text, which a message need not have.
+    """Return the forms in which a message may quote some texts.
+
+    These are the texts themselves, as JSON writes them, as JSON inside JSON does, and as Python
+    does. Blank forms are omitted.
+    """
+    # [1:-1] removes the quotation marks around the whole text, which a message need not have.
     json_forms = [json.dumps(text)[1:-1] for text in texts]
     nested_json_forms = [json.dumps(text)[1:-1] for text in json_forms]
     python_forms = [repr(text)[1:-1] for text in texts]
@@ -417,22 +449,23 @@ def _quoted_forms(texts: Sequence[str]) -> set[str]:
 
 
 def without_quotes(message: str, texts: Sequence[str]) -> str:
-    """Return a message with ``[…]`` in place of its quotes of texts, which may be confidential.
+    """Return a server's message with ``[…]`` in place of texts that it quotes.
 
-    A quote is a whole text, or any ``QUOTE_LENGTH`` characters of it, also as JSON (within JSON)
-    and Python write it.
+    The user's texts may be confidential, and messages are printed. A quote is a whole text, or any
+    ``QUOTE_LENGTH`` characters of one, as it is or as JSON or Python write it.
 
     Args:
-        message: What a server answered.
-        texts: The texts that were sent to it.
+        message: The message.
+        texts: The texts that were sent to the server.
     """
     forms = _quoted_forms(texts)
-    # Every run of QUOTE_LENGTH characters; a longer quote is covered by several that overlap.
+    # All pieces of QUOTE_LENGTH characters. A longer quote is covered by several of these.
     fragments = {
         form[start : start + QUOTE_LENGTH]
         for form in forms
         for start in range(len(form) - QUOTE_LENGTH + 1)
     }
+    # For each character of the message, whether it is part of a quote.
     is_quoted = [False] * len(message)
     for start in range(len(message)):
         if message[start : start + QUOTE_LENGTH] in fragments:
@@ -443,7 +476,7 @@ def without_quotes(message: str, texts: Sequence[str]) -> str:
             for match in re.finditer(rf"(?<!\w){re.escape(form)}(?!\w)", message):
                 is_quoted[match.start() : match.end()] = [True] * len(form)
     parts = []
-    # Each run of quoted characters becomes one mark, whatever its length.
+    # Characters that follow each other and are quoted become one mark, whatever their number.
     for quoted, pairs in groupby(zip(message, is_quoted, strict=True), key=itemgetter(1)):
         parts.append("[…]" if quoted else "".join(character for character, _ in pairs))
     return "".join(parts)

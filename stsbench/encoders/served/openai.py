@@ -33,7 +33,7 @@ from stsbench.encoders.base import (
 from stsbench.encoders.cached_files import read_json_record
 from stsbench.encoders.metadata import replace_lone_surrogates
 from stsbench.encoders.served.client import RequestSkipped, RequestTooLarge, ServerClient
-from stsbench.encoders.served.protocols import APIS, Answer
+from stsbench.encoders.served.protocols import SERVER_APIS, Answer
 from stsbench.encoders.served.requests import (
     MAX_SERVER_DRIFT,
     RepeatedTexts,
@@ -44,7 +44,7 @@ from stsbench.encoders.transformer.prompt import Prompt
 
 CODE_VERSION = 1
 """To be raised with a change here that can change an embedding: stored ones are not reused then."""
-PROBE = "A man is playing a guitar."
+PROBE_TEXT = "A man is playing a guitar."
 """The text that shows a run whether the server still embeds as in earlier runs."""
 BYTES_PER_TOKEN = 4
 """Bytes of UTF-8 per token of an estimate.
@@ -66,7 +66,10 @@ class History(msgspec.Struct):
     changes: int = 0
     """The number of times that it embedded a text in two ways."""
     probe: bytes = b""
-    """The embedding of :data:`PROBE` (d,), float32; empty before the first run of several texts."""
+    """The embedding of :data:`PROBE_TEXT`, (d,), float32.
+
+    Empty before the first run of several texts.
+    """
 
 
 class OpenAIEncoder:
@@ -114,7 +117,7 @@ class OpenAIEncoder:
         self.dimensions = dimensions
         self.encoding = encoding
         self.api_name = api
-        self.api = look_up("api of a server", api, APIS)
+        self.api = look_up("api of a server", api, SERVER_APIS)
         self.body = dict(body or {})
         for key in self.body.keys() & set(self.api.request_fields):
             raise CardError(f"body: '{key}' cannot be set: stsbench sets it")
@@ -139,17 +142,18 @@ class OpenAIEncoder:
         return settings.cache_folder() / "served" / f"{digest}.json"
 
     @cached_property
-    def _report(self) -> ServerReport | None:
-        """The server's report now; the stored one of its last embeddings if it does not answer.
+    def _server_report(self) -> ServerReport | None:
+        """How the server describes its model now, and which model its earlier answers named.
 
-        None if there is neither. A new report has the fields that identify the model, and the model
-        that earlier answers named.
+        If the server does not answer, it is the report that was stored with its last embeddings, so
+        that these are found. None if there is no stored report either.
         """
         response = self.client.get(self.api.description_path)
         earlier_report = read_json_record(self._report_path, ServerReport)
         if response is None:
             return earlier_report
         description = self._find_description(response)
+        # Other fields, such as the server's clock and load, change each time.
         identifying_fields = {
             key: description[key]
             for key in self.api.identifying_keys
@@ -159,11 +163,14 @@ class OpenAIEncoder:
         return ServerReport(identifying_fields, answering_model)
 
     def _find_description(self, response: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the description of this model in a server's answer; empty if it has none.
+        """Return the description of this encoder's model in a server's answer.
 
         Args:
-            response: A list of models under ``data`` by OpenAI's protocol; by TEI's, the
-                description of its only model.
+            response: The answer. By OpenAI's protocol it has a list of models under ``data``; by
+                that of TEI (Text Embeddings Inference) it is the description of the only model.
+
+        Returns:
+            The fields of the description by name; empty if the answer does not describe the model.
         """
         if "data" not in response:
             return {**response, "id": self.model}
@@ -175,9 +182,10 @@ class OpenAIEncoder:
 
     @property
     def fingerprint(self) -> str:
-        """The hash of the requests, the server's description of its model, and its known changes.
+        """The hash of everything known that can change an embedding.
 
-        Its address is no part of it.
+        That is the form of the requests, the server's description of its model, and how often the
+        server has been found to embed a text in two ways. The server's address is no part of it.
         """
         changes = self._history.changes
         if not changes:
@@ -186,7 +194,7 @@ class OpenAIEncoder:
 
     @cached_property
     def _model_fingerprint(self) -> str:
-        """The hash of the requests and of the server's description of its model."""
+        """The hash of the form of the requests and of the server's description of its model."""
         return fingerprint(
             {
                 "kind": "openai",
@@ -197,7 +205,7 @@ class OpenAIEncoder:
                 "body": self.body,
                 "api": self.api_name,
                 "template": self.prompt.fingerprint_fields(),
-                "server": self._report.description if self._report else {},
+                "server": self._server_report.description if self._server_report else {},
             }
         )
 
@@ -220,11 +228,12 @@ class OpenAIEncoder:
 
     @property
     def notes(self) -> list[str]:
-        """The note for its results that its weights are not known.
+        """A list of one note for results: that the weights of the server's model are not known.
 
-        It holds what the server reports of its model, and the model that its answers name, if any.
+        The note has the server's description of its model, and the model that its answers name, as
+        far as the server has sent them.
         """
-        report = self._report or ServerReport(description={})
+        report = self._server_report or ServerReport(description={})
         note = (
             f"embedded by a server that calls its model '{self.model}': "
             "which weights those are is not known"
@@ -239,6 +248,7 @@ class OpenAIEncoder:
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""
+        # The embeddings as they come: the numbers of their sentences, and the embeddings.
         chunks: list[tuple[IndexArray, FloatArray]] = []
         self.embed_into(sentences, keep=lambda rows, chunk: chunks.append((rows, chunk)))
         embeddings = np.zeros((len(sentences), self.width), dtype=np.float32)
@@ -254,27 +264,31 @@ class OpenAIEncoder:
         return self._size or 0
 
     def count_tokens(self, sentences: Sequence[str]) -> int:
-        """Return the number of tokens to send, repeated texts included.
+        """Return the number of tokens to send to the server for some sentences.
 
-        Without a tokenizer it is an estimate.
+        Texts that are sent twice are counted twice, and so is the probe text, which every run
+        sends. Without a tokenizer the number is an estimate.
 
         Args:
-            sentences: The sentences to embed, without the probe, which is added here.
+            sentences: The sentences to embed.
         """
-        texts = self._wrap([*sentences, PROBE])
+        texts = self._texts_to_send([*sentences, PROBE_TEXT])
+        # The number of tokens of each text.
         costs = self._count_each(texts)
-        phases = self._plan(texts, costs)
+        # Each phase is a list of requests, and a request the numbers of its texts.
+        phases = self._plan_requests(texts, costs)
         return sum(int(costs[rows].sum()) for phase in phases for rows in phase)
 
-    def _plan(self, texts: Sequence[str], costs: IndexArray) -> list[list[IndexArray]]:
-        """Plan the requests for some texts; blank ones are never sent.
+    def _plan_requests(self, texts: Sequence[str], costs: IndexArray) -> list[list[IndexArray]]:
+        """Plan the requests for some texts; blank ones are not sent, because servers refuse them.
 
         Args:
             texts: n texts, of which the last is the probe, the text that every run sends.
             costs: The number of tokens of each, (n,).
 
         Returns:
-            The phases of :func:`plan_requests`; empty if all other texts are blank.
+            The phases of :func:`plan_requests`, in their order: for each a list of requests, and
+            for each request the numbers of its texts. Empty if all texts but the probe are blank.
         """
         rows = np.array(
             [row for row, text in enumerate(texts[:-1]) if text.strip()], dtype=np.int64
@@ -283,7 +297,7 @@ class OpenAIEncoder:
         return plan_requests(rows, costs, limits, probe=len(texts) - 1) if len(rows) else []
 
     @cached_property
-    def _counter(self) -> Callable[[Sequence[str]], list[int]]:
+    def _count_by_tokenizer(self) -> Callable[[Sequence[str]], list[int]]:
         from stsbench.encoders.transformer.backbone import TokenCounter
 
         return TokenCounter(self.tokenizer)
@@ -291,31 +305,33 @@ class OpenAIEncoder:
     def _count_each(self, texts: Sequence[str]) -> IndexArray:
         """Return the number of tokens of each text, (n,).
 
-        Without a tokenizer it is estimated from bytes, with one more per text for special tokens.
+        Without a tokenizer it is estimated from the number of bytes in UTF-8; one is added to each
+        text for special tokens.
         """
         if self.tokenizer:
-            return np.array(self._counter(texts) if len(texts) else [], dtype=np.int64)
+            return np.array(self._count_by_tokenizer(texts) if len(texts) else [], dtype=np.int64)
         n_bytes = np.array([len(text.encode()) for text in texts], dtype=np.int64)
-        # Rounded up.
+        # Divided and rounded up.
         return -(-n_bytes // BYTES_PER_TOKEN) + 1
 
     def embed_into(self, sentences: Sequence[str], keep: KeepEmbeddings) -> None:
-        """Embed sentences, and pass on their embeddings as they come.
+        """Embed sentences, and pass their embeddings to a function as they come from the server.
 
-        Some texts are sent twice (:mod:`stsbench.encoders.served.requests`). After a failure no
-        more are sent, and the answers to those that are under way are passed on.
+        Some texts are sent twice, to see whether their embeddings stay the same
+        (:mod:`stsbench.encoders.served.requests`). After a failure no more requests are sent, but
+        the answers to those that were sent are still passed on: they may be paid for.
 
         Args:
             sentences: The sentences.
-            keep: Called with the rows (m,) of some sentences and their embeddings (m, d).
+            keep: Called with the numbers (m,) of some sentences and their embeddings (m, d).
 
         Raises:
-            SourceError: The server cannot be reached, or gives up.
-            EmbeddingsDiffer: It embeds a text in two ways.
-            EncoderError: It refuses, or its answer is not valid.
+            SourceError: The server cannot be reached, or sends no embeddings in all attempts.
+            EmbeddingsDiffer: The server embeds a text in two ways.
+            EncoderError: The server refuses a request, or its answer is not valid.
         """
-        texts = self._wrap([*sentences, PROBE])
-        phases = self._plan(texts, self._count_each(texts))
+        texts = self._texts_to_send([*sentences, PROBE_TEXT])
+        phases = self._plan_requests(texts, self._count_each(texts))
         if phases:
             self._send_phases(phases, texts, sentences, keep)
         # Servers refuse a blank text, so its embedding is zero.
@@ -334,41 +350,40 @@ class OpenAIEncoder:
     ) -> None:
         """Send the requests of all phases, and pass on each text's first embedding.
 
-        The probe's first embedding is written into the model's history, unless it has one.
+        The embedding of the probe, a text that every run sends, is compared with that of earlier
+        runs, and the first one is written into the cache folder.
 
         Args:
-            phases: The requests of each phase, from :meth:`_plan`; a phase begins when the one
-                before it has been answered.
+            phases: The requests of each phase, each the numbers of its texts. A phase begins when
+                all requests of the one before it have been answered.
             texts: The texts to send, (n + 1,), of which the last is the probe.
-            sentences: The sentences that all other texts are made of, (n,).
-            keep: Called with the rows (m,) of some sentences and their embeddings (m, d).
+            sentences: The sentences that all other texts are made of, (n,), for messages.
+            keep: Called with the numbers (m,) of some sentences and their embeddings (m, d).
 
         Raises:
-            SourceError: No server answers.
-            EmbeddingsDiffer: A text that is sent again has another embedding.
-            EncoderError: An embedding has a value that is not finite.
+            SourceError, EmbeddingsDiffer, EncoderError: As :meth:`embed_into`.
         """
+        # Raises if the key is missing or no server answers.
         self._check_server()
         probe = len(sentences)
+        # Holds the first embedding of each text that is sent again, to compare it with the later.
         repeated = RepeatedTexts(phases, probe)
         if self._history.probe:
             repeated.embeddings[probe] = np.frombuffer(self._history.probe, dtype="<f4")
-        # For each text, whether its embedding is still to be passed on: never for blank texts and
-        # the probe, the last one.
+        # For each text, whether its embedding is still to be passed on: not for blank ones.
         is_missing = np.array([bool(text.strip()) for text in texts[:-1]] + [False])
 
         def take_answer(rows: IndexArray, answer: Answer) -> None:
-            """Check an answer, and pass on what is new in it; the probe and repeats are not."""
+            """Pass on the new embeddings of an answer, and then raise an error if any is bad."""
             is_finite = np.isfinite(answer.embeddings).all(axis=1)
             finite_rows = rows[is_finite]
             finite_embeddings = answer.embeddings[is_finite]
-            self._check_move(repeated.largest_move(finite_rows, finite_embeddings))
+            self._refuse_changed_embedding(repeated.largest_move(finite_rows, finite_embeddings))
             is_new = is_missing[finite_rows]
             new_rows = finite_rows[is_new]
             is_missing[new_rows] = False
             if len(new_rows):
                 keep(new_rows, finite_embeddings[is_new])
-            # Checked last, so that the other embeddings of the answer, which may be paid for, stay.
             if not is_finite.all():
                 index = int(np.argmin(is_finite))
                 row = int(rows[index])
@@ -387,23 +402,24 @@ class OpenAIEncoder:
                 self._store_probe(repeated.embeddings.get(probe))
 
     def _store_probe(self, embedding: FloatArray | None) -> None:
-        """Write the probe's embedding (d,) into the model's history, unless it has one already.
+        """Write the embedding (d,) of the probe text into the model's history.
 
-        Nothing is written if there is none.
+        Nothing is written if the history has one already, or if ``embedding`` is None: the server
+        has not embedded the probe yet.
         """
         if embedding is not None and not self._history.probe:
             probe = embedding.astype("<f4").tobytes()
             self._write_history(History(self._history.changes, probe))
 
     def _check_server(self) -> None:
-        """Check that requests can be sent.
+        """Raise an error if requests cannot be sent.
 
         Raises:
             StsbenchError: The environment lacks the variable of the key.
             SourceError: No server answers, and none has answered before.
         """
         self.client.read_key()
-        if self._report is None:
+        if self._server_report is None:
             raise SourceError(
                 f"no server answers at {self.client.url}",
                 hint="start it, or give another by `params=url=ADDRESS`",
@@ -414,22 +430,25 @@ class OpenAIEncoder:
 
         Args:
             value: The value, for the message.
-            row: The number of the text; that of the probe is the number of sentences.
-            sentences: The sentences, of which the message names the one of this number.
+            row: The number of the sentence; it is n for the probe text, which is not the user's.
+            sentences: The n sentences, of which the message describes this one.
         """
         is_probe = row == len(sentences)
         text = "a text of our own" if is_probe else describe_sentence(sentences, row)
         return EncoderError(f"encoder '{self.name}' returned {value} for {text}")
 
-    def _check_move(self, move: float) -> None:
-        """Raise EmbeddingsDiffer if a text that is sent again gets another embedding.
+    def _refuse_changed_embedding(self, move: float) -> None:
+        """Raise an error if a text that was sent twice has two different embeddings.
 
         The change is first written into the model's history.
 
         Args:
             move: The distance of the two embeddings, as a share of the length of the first.
+
+        Raises:
+            EmbeddingsDiffer: The distance is above ``MAX_SERVER_DRIFT``.
         """
-        # Written so that NaN is refused too.
+        # Written with "not", so that NaN, for which each comparison is false, raises too.
         if not move <= MAX_SERVER_DRIFT:
             raise self._record_change(
                 f"the server at {self.client.url} embeds a text otherwise when it is asked for "
@@ -438,10 +457,10 @@ class OpenAIEncoder:
             )
 
     def _record_change(self, problem: str) -> EmbeddingsDiffer:
-        """Write a change of the server into the model's history, and return the error for it.
+        """Write into the model's history that the server has changed, and return the error for it.
 
-        The fingerprint contains the number of changes, so that earlier embeddings and their scores
-        are not reused.
+        The history counts the changes. The count is part of the encoder's fingerprint, so that
+        earlier embeddings, and scores of them, are not reused.
 
         Args:
             problem: The message of the error.
@@ -456,64 +475,73 @@ class OpenAIEncoder:
     def _request_rows(
         self, texts: Sequence[str], rows: IndexArray, stop: threading.Event
     ) -> Answer | None:
-        """Request the embeddings of some of the texts; None if no more requests are sent.
+        """Request the embeddings of some of the texts.
+
+        After a failure ``stop`` is set, unless the request was too large and can be divided.
 
         Args:
             texts: All texts, with the prompt around each.
             rows: The texts of this request, as indices.
-            stop: Set after a failure: other threads then send no request any more.
+            stop: Once it is set, no thread sends a request any more.
+
+        Returns:
+            The server's answer; None if the request was not sent, because ``stop`` was set.
         """
         try:
             return self.request([texts[row] for row in rows], stop)
         except RequestSkipped:
             return None
         except BaseException as error:
-            # Before this thread takes the next request, which may cost money.
+            # Set here, before this thread begins another request, which may cost money.
             if not isinstance(error, RequestTooLarge):
                 stop.set()
             raise
 
-    def _wrap(self, sentences: Sequence[str]) -> list[str]:
+    def _texts_to_send(self, sentences: Sequence[str]) -> list[str]:
         """Return the texts to send for sentences: with the prompt, and valid as UTF-8."""
         return [replace_lone_surrogates(text) for text in self.prompt.wrap(sentences)]
 
     def request(self, texts: Sequence[str], stop: threading.Event) -> Answer:
-        """Send one request and return its answer.
+        """Send one request for embeddings and return the server's answer.
 
-        The size of its embeddings and the model that it names are remembered, and the server's
-        report is written into the cache folder if it has changed.
+        The size of the embeddings is stored in this object. The server's report, its description of
+        the model and the name in its answers, is written into the cache folder if it has changed.
 
         Args:
             texts: The texts as they are sent, with the prompt around each.
-            stop: Set by any thread after which no request is sent.
+            stop: Once any thread has set it, no request is sent any more.
 
         Raises:
-            RequestSkipped: ``stop`` was set before it could be sent.
-            EmbeddingsDiffer: The answer names another model than the first one of this run.
-            StsbenchError: As :meth:`embed_into`.
+            RequestSkipped: ``stop`` was set before the request was sent.
+            EmbeddingsDiffer: The answer names another model than the first answer of this run.
+            SourceError: The server cannot be reached, or sends no embeddings in all attempts.
+            EncoderError: The server refuses the request, or its answer is not valid.
         """
+        # The user's own fields, and those of the protocol.
         fields = {**self.body, **self.api.make_request(texts, self.model, self.encoding)}
         if self.dimensions is not None:
             fields["dimensions"] = self.dimensions
         tokens = int(self._count_each(texts).sum())
         response = self.client.post(self.api.path, fields, tokens=tokens, stop=stop)
-        where = f"the server at {self.client.url}"
-        answer = self.api.read(response, len(texts), where)
+        server_label = f"the server at {self.client.url}"
+        answer = self.api.read(response, len(texts), server_label)
         size = answer.embeddings.shape[1]
         if self.dimensions not in (None, size):
             raise EncoderError(
-                f"{where} gave embeddings of size {size}, not the {self.dimensions} of "
+                f"{server_label} gave embeddings of size {size}, not the {self.dimensions} of "
                 f"'dimensions': it does not offer them for '{self.model}'; leave dimensions out"
             )
         # The name that the server gives its model must be the same in all answers of a run.
         first_model = self._answering_model.setdefault("model", answer.model)
         if first_model != answer.model:
             raise self._record_change(
-                f"{where} answered as model {format_repr(first_model)}, and now as "
+                f"{server_label} answered as model {format_repr(first_model)}, and now as "
                 f"{format_repr(answer.model)}: it was changed in mid-run"
             )
         self._size = size
-        report = ServerReport(self._report.description if self._report else {}, answer.model)
+        report = ServerReport(
+            self._server_report.description if self._server_report else {}, answer.model
+        )
         if read_json_record(self._report_path, ServerReport) != report:
             write_atomically(self._report_path, msgspec.json.encode(report, order="sorted"))
         return answer
@@ -525,17 +553,20 @@ def _run_requests(
     take_answer: Callable[[IndexArray, Answer], None],
     stop: threading.Event,
 ) -> None:
-    """Send requests and take their answers as they come; raise the first failure at the end.
+    """Send requests in threads and handle their answers as they come.
 
-    A request that is too large is halved. After a failure no more are sent, but those that were
-    sent are waited for and their answers are taken: they are paid for.
+    A request that is too large is sent again as two halves. After a failure no more requests are
+    sent. Those that were sent are waited for, and their answers are handled, because they are paid
+    for. The first failure is raised at the end.
 
     Args:
-        requests: The rows of the texts of each request.
-        send: Starts one request; its result is None if it was not sent.
-        take_answer: Called with the rows and the answer of each request.
-        stop: Set after a failure, so that no more requests are sent.
+        requests: The numbers of the texts of each request.
+        send: Starts one request in a thread; the result of its future is None if the request was
+            not sent.
+        take_answer: Called with the numbers of the texts and the answer of each request.
+        stop: Set after a failure, so that no thread sends a request any more.
     """
+    # The requests that are not answered yet: by future the numbers of the texts.
     pending = {send(rows): rows for rows in requests}
     failure: BaseException | None = None
     while pending:
@@ -545,7 +576,7 @@ def _run_requests(
                 try:
                     answer = future.result()
                 except RequestTooLarge:
-                    # One text has no halves; and after a failure they would be new requests.
+                    # One text cannot be halved; and after a failure there are no new requests.
                     if len(rows) == 1 or failure is not None:
                         raise
                     pending |= {send(half): half for half in np.array_split(rows, 2)}

@@ -61,25 +61,25 @@ class ServerApi(NamedTuple):
                 request[key] = value
         return request
 
-    def read(self, response: object, n: int, where: str) -> Answer:
-        """Return the answer in the JSON of a server's response for ``n`` texts, in their order.
-
-        A null, in place of an embedding or of a number in it, becomes NaN.
+    def read(self, response: object, n: int, message_prefix: str) -> Answer:
+        """Read the embeddings of ``n`` texts from a server's response.
 
         Args:
             response: The JSON value of the response.
             n: The number of texts.
-            where: The beginning of messages.
+            message_prefix: The beginning of error messages.
+
+        Returns:
+            The embeddings (n, d) in the order of the texts; for each text whether it has a null,
+            in place of an embedding or of a number in it, which becomes NaN; and the name of the
+            model in the response, empty if there is none.
 
         Raises:
-            EncoderError: The response is not one embedding per text, all of one size.
+            EncoderError: The response has not one embedding per text, or has several sizes.
         """
-        with translate_errors(
-            f"{where}: the answer is not as it must be",
-            EncoderError,
-            ValueError,
-            msgspec.ValidationError,
-        ):
+        problem = f"{message_prefix}: the answer is not as it must be"
+        # Errors of the last two types become an EncoderError with this message.
+        with translate_errors(problem, EncoderError, ValueError, msgspec.ValidationError):
             table = msgspec.convert(response, self.response_type)
             # Some APIs answer with a plain list of embeddings, in the order of the texts.
             if not isinstance(table, _Rows):
@@ -91,17 +91,21 @@ class ServerApi(NamedTuple):
             ]
         if [row.index for row in rows] != list(range(n)):
             raise EncoderError(
-                f"{where}: the answer holds {len(rows)} embeddings for {n} texts, "
+                f"{message_prefix}: the answer holds {len(rows)} embeddings for {n} texts, "
                 f"or their 'index' is not 0 to {n - 1}"
             )
         sizes = sorted({len(embedding) for embedding in embeddings if embedding is not None})
         if not sizes:
-            raise EncoderError(f"{where}: the answer holds null in the place of every embedding")
-        if len(sizes) > 1 or 0 in sizes:
             raise EncoderError(
-                f"{where}: the answer holds embeddings of sizes {', '.join(map(str, sizes))}"
+                f"{message_prefix}: the answer holds null in the place of every embedding"
             )
-        # A null in place of an embedding becomes NaN, and the caller names the text.
+        if len(sizes) > 1 or 0 in sizes:
+            sizes_text = ", ".join(map(str, sizes))
+            raise EncoderError(
+                f"{message_prefix}: the answer holds embeddings of sizes {sizes_text}"
+            )
+        # A null in place of an embedding becomes NaN. The caller then raises an error that names
+        # the text.
         missing = np.full(sizes[0], np.nan)
         stacked = np.stack(
             [missing if embedding is None else embedding for embedding in embeddings]
@@ -117,19 +121,24 @@ class ServerApi(NamedTuple):
 
 
 def _read_numbers(embedding: str | list[float | None]) -> FloatArray:
-    """Return an embedding (d,) from numbers, or from base64 of little-endian float32.
+    """Return an embedding (d,) of a response.
+
+    Args:
+        embedding: A list of numbers, in which None stands for a missing number; or the bytes of
+            little-endian float32 numbers in base64.
 
     Raises:
-        ValueError: It is neither.
+        ValueError: A text is no base64, or its bytes are no float32 numbers.
     """
     if not isinstance(embedding, str):
-        # None becomes NaN, and a number too large for float32 infinity: both are refused later.
+        # None becomes NaN, and a number too large for float32 becomes infinity. For both the
+        # caller raises an error.
         with np.errstate(over="ignore"):
             return np.array(embedding, dtype=np.float64).astype(np.float32)
     return np.frombuffer(base64.b64decode(embedding, validate=True), dtype="<f4")
 
 
-APIS = {
+SERVER_APIS = {
     # As OpenAI, vLLM, TEI, Ollama, llama.cpp, LM Studio and Infinity have it.
     "openai": ServerApi(
         path="/embeddings",

@@ -36,30 +36,35 @@ class RequestLimits(NamedTuple):
 def plan_requests(
     rows: IndexArray, costs: IndexArray, limits: RequestLimits, *, probe: int
 ) -> list[list[IndexArray]]:
-    """Plan the requests for some texts, longest first, with the texts that are sent again.
+    """Plan the requests to a server for some texts, the longest texts first.
+
+    Some texts are sent again in a later request. If their embeddings differ then, the server mixes
+    up its answers, or its model has changed.
 
     Args:
         rows: The numbers of the texts, (n,), at least one.
         costs: The number of tokens of each text, by the text's number.
-        limits: The size of one request, texts that are sent again included.
-        probe: The number of the text that every run of several texts sends.
+        limits: The most texts and tokens of one request, texts that are sent again included.
+        probe: The number of a text that every run of several texts sends, so that runs can be
+            compared.
 
     Returns:
-        The requests of each of four phases, each the numbers of its texts (m,): the first request;
-        its longest text alone; the other requests; what is still to be sent again. A phase is sent
-        when the one before it has been answered.
+        The requests of each of four phases, each request the numbers of its texts (m,). The phases
+        are: the first request; its longest text alone; the other requests; the texts that are
+        still to be sent again. A phase begins when the one before it has been answered.
     """
     longest_first = rows[np.argsort(-costs[rows], kind="stable")].tolist()
     longest = longest_first[0]
     shortest = longest_first[-1]
+    # Requests with all texts, and the numbers of texts that are still to be sent again.
     requests, to_repeat = _fill_requests(longest_first, costs, limits, probe)
     if len(requests[-1]) > 1:
         to_repeat.append(shortest)
     if len(requests) > 1:
         to_repeat.append(longest)
-    # Alone, a text shows whether its embedding depends on the other texts of its request.
+    # If a text is sent alone too, it shows whether its embedding depends on the other texts.
     longest_alone = [[longest]] if len(requests[0]) > 1 else []
-    last_repeats = _divide(list(dict.fromkeys(to_repeat)), costs, limits)
+    last_repeats = _divide_into_requests(list(dict.fromkeys(to_repeat)), costs, limits)
     phases = [requests[:1], longest_alone, requests[1:], last_repeats]
     return [[np.array(request, dtype=np.int64) for request in phase] for phase in phases]
 
@@ -76,19 +81,26 @@ class _FilledRequests(NamedTuple):
 def _fill_requests(
     longest_first: Sequence[int], costs: IndexArray, limits: RequestLimits, probe: int
 ) -> _FilledRequests:
-    """Divide texts into requests, and repeat in each an inner text of an earlier one if it fits.
+    """Divide texts into requests, and repeat in each one a text of an earlier request if it fits.
 
-    A text is repeated at another position than before, so that a server which mixes up the order of
-    its answers is found. The probe is repeated like an inner text, if there are several texts.
+    From each request an inner text, neither the first nor the last, is drawn to be repeated later.
+    It is repeated at another position than before, so that a server which mixes up the order of its
+    answers is noticed.
 
     Args:
         longest_first: The numbers of the texts, by falling cost.
         costs: The number of tokens of each text, by the text's number.
-        limits: The size of one request, its repeat included.
-        probe: The number of the text that every run of several texts sends.
+        limits: The most texts and tokens of one request, the repeated text included.
+        probe: The number of a text that every run sends; it is repeated like an inner text, if
+            there are several texts.
+
+    Returns:
+        The requests, and the numbers of the drawn texts that are not repeated yet.
     """
+    # The texts that are in no request yet.
     queue = deque(longest_first)
-    rng = np.random.default_rng(len(queue))  # the same texts have the same plan
+    # Seeded by the number of texts, so that the same texts have the same plan.
+    rng = np.random.default_rng(len(queue))
     requests: list[list[int]] = []
     to_repeat = [probe] if len(queue) > 1 else []
     # The position in its first request of each text that is to be repeated.
@@ -96,6 +108,7 @@ def _fill_requests(
     while queue:
         request = [queue.popleft()]
         tokens_left = limits.tokens - costs[request[0]]
+        # The first text to repeat that fits into this request; None if there is none.
         repeated = None
         if limits.texts > 1:
             repeated = next((row for row in to_repeat if costs[row] <= tokens_left), None)
@@ -123,21 +136,26 @@ def _fill_requests(
     return _FilledRequests(requests, to_repeat)
 
 
-def _divide(rows: Sequence[int], costs: IndexArray, limits: RequestLimits) -> list[list[int]]:
-    """Divide texts into requests within the limits, in their order.
+def _divide_into_requests(
+    rows: Sequence[int], costs: IndexArray, limits: RequestLimits
+) -> list[list[int]]:
+    """Divide texts into requests, in their order.
 
     Args:
         rows: The numbers of the texts.
         costs: The number of tokens of each text, by the text's number.
-        limits: The size of one request; a text of more tokens goes alone.
+        limits: The most texts and tokens of one request; a text with more tokens is alone in one.
+
+    Returns:
+        For each request the numbers of its texts.
     """
     requests: list[list[int]] = []
     for row in rows:
         request = requests[-1] if requests else []
-        # A request always has room for its first text, however long it is.
         has_room = bool(request) and (
             len(request) < limits.texts and costs[request].sum() + costs[row] <= limits.tokens
         )
+        # A text that does not fit begins a new request, however long it is.
         if not has_room:
             requests.append([])
         requests[-1].append(row)
@@ -148,12 +166,12 @@ class RepeatedTexts:
     """The first embeddings of texts that are sent twice, to be compared with the later ones."""
 
     def __init__(self, phases: Sequence[Sequence[IndexArray]], probe: int) -> None:
-        """Find the texts that a plan sends more than once; the probe counts as one of them.
+        """Find the texts that a plan sends more than once.
 
         Args:
             phases: The requests of each phase, each the numbers of its texts (m,).
-            probe: The number of the text that every run sends, so that it may be compared with the
-                embedding of an earlier run.
+            probe: The number of the text that every run sends. It counts as sent more than once,
+                because it may be compared with the embedding of an earlier run.
         """
         sent_texts = np.concatenate([rows for phase in phases for rows in phase])
         distinct_texts, counts = np.unique(sent_texts, return_counts=True)
@@ -162,15 +180,18 @@ class RepeatedTexts:
         """The first embedding (d,) of each text, by its number; may be set from an earlier run."""
 
     def largest_move(self, rows: IndexArray, embeddings: FloatArray) -> float:
-        """Compare embeddings of repeated texts with their first ones, which are stored if new.
+        """Return how far embeddings are at most from the first embeddings of the same texts.
+
+        Only texts that are sent more than once are compared. For a text that has no embedding yet,
+        this one is stored as its first.
 
         Args:
             rows: The numbers of some texts, (m,).
             embeddings: Their embeddings, (m, d).
 
         Returns:
-            The largest distance from the first embedding of a text, as a share of its length;
-            infinity if the sizes differ, 0 if no text has an earlier embedding.
+            The largest distance, as a share of the length of the first embedding. Infinity if the
+            sizes differ; 0 if no text has an earlier embedding.
         """
         moves = [0.0]
         for index in np.flatnonzero(np.isin(rows, self._repeated_texts)):

@@ -35,7 +35,7 @@ class UniversalSentenceEncoder:
     RUNTIME_PARAMETERS = ("batch",)
 
     def __init__(self, model: str, *, name: str = "", batch: PositiveInt = 128) -> None:
-        """Find the SavedModel.
+        """Find the folder of the SavedModel, TensorFlow's format of a model; it is not loaded yet.
 
         Args:
             model: A folder with ``saved_model.pb``, or an ``https://`` handle of TensorFlow Hub.
@@ -53,9 +53,10 @@ class UniversalSentenceEncoder:
                 f"'{self.name}' needs TensorFlow, which is not installed: "
                 "pip install 'stsbench[use]'"
             )
-        self.folder = (
-            _fetch_handle(model) if model.startswith("https://") else Path(model).expanduser()
-        )
+        if model.startswith("https://"):
+            self.folder = _fetch_handle(model)
+        else:
+            self.folder = Path(model).expanduser()
         if not self.folder.is_dir():
             raise SourceError(f"checkpoint folder '{model}' does not exist")
         if not (self.folder / GRAPH_FILE).is_file():
@@ -65,7 +66,7 @@ class UniversalSentenceEncoder:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The hash of all that decides an embedding."""
+        """The hash of the files of the model, and of the versions of TensorFlow's packages."""
         paths = [self.folder / GRAPH_FILE]
         for subfolder in ("variables", "assets"):
             for path in sorted((self.folder / subfolder).glob("*")):
@@ -76,10 +77,18 @@ class UniversalSentenceEncoder:
 
     @cached_property
     def graph(self) -> Any:  # noqa: ANN401 - tensorflow is not typed
-        """The loaded SavedModel: its functions alone would not keep its variables alive."""
+        """The SavedModel, loaded at the first access.
+
+        It is kept whole, because the variables of a SavedModel are freed with it, even if one of
+        its functions is still in use.
+
+        Raises:
+            EncoderError: It cannot be loaded.
+        """
         import tensorflow
 
-        # A module of TensorFlow Hub's first format has its graph under no tag.
+        # A SavedModel may hold several graphs, each under tags. In TensorFlow Hub's first format
+        # the graph has none. With None TensorFlow loads the only graph, whatever its tags are.
         tags: list[str] | None = [] if (self.folder / MODULE_FILE).is_file() else None
         try:
             return tensorflow.saved_model.load(str(self.folder), tags=tags)
@@ -101,7 +110,7 @@ class UniversalSentenceEncoder:
         """Return the embeddings that the SavedModel's function computes, (n, d)."""
         import tensorflow
 
-        # Half a character pair cannot be written as UTF-8.
+        # Half a surrogate pair, which cannot be written as UTF-8, is replaced.
         text = tensorflow.constant([sentence.encode("utf-8", "replace") for sentence in sentences])
         outputs = self._function(text)
         if isinstance(outputs, dict):
@@ -111,7 +120,11 @@ class UniversalSentenceEncoder:
 
     @property
     def _function(self) -> Any:  # noqa: ANN401 - tensorflow is not typed
-        """The function of the SavedModel that embeds; raises EncoderError if it has none."""
+        """The function of the SavedModel that embeds a tensor of sentences.
+
+        Raises:
+            EncoderError: There is none of a known kind.
+        """
         # A SavedModel of TensorFlow 2 can be called itself.
         if callable(self.graph):
             return self.graph
@@ -126,7 +139,7 @@ class UniversalSentenceEncoder:
         )
 
     def _select_embeddings(self, outputs: dict[str, Any]) -> Any:  # noqa: ANN401 - see _function
-        """Return the output that holds the embeddings: by its name, or since it is the only one.
+        """Return the output that is the embeddings: the one with a known name, or the only one.
 
         Args:
             outputs: The outputs of the SavedModel by name.
@@ -146,7 +159,15 @@ class UniversalSentenceEncoder:
 
 
 def _fetch_handle(handle: str) -> Path:
-    """Fetch a handle of TensorFlow Hub into that library's own cache, and return its folder."""
+    """Download a model of TensorFlow Hub, and return its folder in that library's own cache.
+
+    Args:
+        handle: The address of the model, ``https://...``.
+
+    Raises:
+        EncoderError: The package tensorflow_hub is not installed.
+        SourceError: The model cannot be downloaded.
+    """
     if find_spec("tensorflow_hub") is None:
         raise EncoderError(
             f"'{handle}' needs TensorFlow Hub, which is not installed: pip install 'stsbench[use]'"

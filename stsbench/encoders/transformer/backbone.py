@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import inspect
 import logging
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from logging.handlers import BufferingHandler
-from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,14 +37,7 @@ from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.transformer.flat import attach_cpu_masks
 from stsbench.encoders.transformer.pooling import Pooling
 from stsbench.encoders.transformer.token_ids import make_token_ids
-from stsbench.encoders.weights import Adapter, read_shapes
-
-MAX_SIZE_FACTOR = 2.0
-MAX_EXTRA_VALUES = 50_000_000
-"""A model may have at most this factor times the values of its weights' files, and so many more.
-
-Tied weights are written once, and a head may be missing.
-"""
+from stsbench.encoders.weights import Adapter, refuse_oversized_model
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> Any:  # noqa: ANN401 - transformers is untyped
@@ -94,7 +85,7 @@ def load_model(
             smaller than it.
     """
     folder = checkpoint.weights[0].parent
-    with silence_libraries(), _refuse_oversized_model(folder, checkpoint.weights):
+    with silence_libraries(), refuse_oversized_model(folder, checkpoint.weights):
         # With these options tensors of other shapes are no error of transformers, but are listed
         # in the loading info. They are refused below.
         model, loading_info = _load_pretrained(
@@ -206,52 +197,6 @@ def _load_pretrained(library_class: Any, folder: Path, **options: Any) -> Any:  
         raise EncoderError(
             f"{folder}: the {subject} cannot be loaded: {error_type}{as_one_line(error)[:300]}"
         ) from error
-
-
-@contextmanager
-def _refuse_oversized_model(folder: Path, weights: Sequence[Path]) -> Iterator[None]:
-    """Raise an error if a model far larger than its weights is made within the block.
-
-    Transformers makes the layers of a model without memory, and reads the weights afterwards. So
-    the numbers of each layer are counted as the layer is made, and a model that is too large is
-    refused before it takes memory.
-
-    Args:
-        folder: The folder with ``config.json``, for the message.
-        weights: The files of the weights, of which only the shapes are read.
-
-    Raises:
-        EncoderError: The model is too large.
-    """
-    weights_size = sum(prod(shape) for path in weights for shape in read_shapes(path).values())
-    # A model may have parts that its file lacks, such as tied or fresh layers.
-    max_size = int(MAX_SIZE_FACTOR * weights_size + MAX_EXTRA_VALUES)
-    # The size of each parameter so far, by its module and name. A parameter is registered again
-    # when its weights are read, and then replaces the former one.
-    sizes: dict[tuple[int, str], int] = {}
-    thread = threading.get_ident()
-    model_size = 0
-
-    def count(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter | None) -> None:
-        """Add a parameter that torch registers to ``model_size``; raise if that is too large."""
-        nonlocal model_size
-        # Other threads may make modules of their own meanwhile.
-        if parameter is None or threading.get_ident() != thread:
-            return
-        key = (id(module), name)
-        model_size += parameter.numel() - sizes.get(key, 0)
-        sizes[key] = parameter.numel()
-        if model_size > max_size:
-            raise EncoderError(
-                f"{folder}: config.json asks for a model of {model_size:,} values or more, its "
-                f"weights hold {weights_size:,}; the most that is read is {max_size:,}"
-            )
-
-    hook = torch.nn.modules.module.register_module_parameter_registration_hook(count)
-    try:
-        yield
-    finally:
-        hook.remove()
 
 
 class TokenCounter:
@@ -427,8 +372,8 @@ class Backbone:
         Args:
             checkpoint: The checkpoint.
             backend: What runs the model: torch, or another runtime such as ONNX Runtime.
-            pooling: The pooling, which decides what the model must output: the hidden states of
-                its ``layer_indices``, or the output of the model's own head (``through_head``).
+            pooling: The pooling, which decides what the model must output: hidden states of some
+                layers, or the output of the model's own head.
             adapters: LoRA adapters to merge into the weights, in this order.
             bidirectional: Let each token of a decoder attend to those after it.
 
@@ -451,10 +396,8 @@ class Backbone:
             if bidirectional:
                 _make_bidirectional(model)
             # Try it on two tokens: a model with a decoder, for example, needs further inputs.
-            problem = (
-                f"{checkpoint.folder}: {type(model).__name__} does not run on the tokens of a "
-                "sentence alone"
-            )
+            name = type(model).__name__
+            problem = f"{checkpoint.folder}: {name} does not run on the tokens of a sentence alone"
             with torch.inference_mode(), translate_errors(problem, EncoderError):
                 model(input_ids=torch.ones((1, 2), dtype=torch.long))
             return model

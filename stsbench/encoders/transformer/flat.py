@@ -176,31 +176,17 @@ def attend_on_gpu(
     causal: bool,
     window: int | None,
 ) -> torch.Tensor:
-    """Compute attention on a GPU for sentences laid end to end, N tokens in all.
+    """Compute attention on a GPU, (N, h, d), for sentences laid end to end, N tokens in all.
 
-    Each token attends only to the tokens of its own sentence. In half precision the package
-    flash-attn computes it, if it is installed. Otherwise it is torch's memory-efficient kernel: the
-    one that torch uses for nested tensors, which are not made here, because making them would cost
-    the CPU milliseconds per layer.
+    Each token attends only to those of its own sentence. In half precision the package flash-attn
+    computes it, if it is installed; otherwise the kernel that torch uses for nested tensors. Making
+    such tensors would cost the CPU milliseconds per layer.
 
-    Args:
-        query: The queries, (N, h, d), of h heads.
-        key: The keys, (N, k, d); h is a multiple of k.
-        value: The values, (N, k, d).
-        layout: The sentences. Its ``cu_seqlens`` holds the index of each sentence's first token
-            and then N; its ``max_length`` is the length of the longest sentence.
-        scale: The factor of the products of queries and keys.
-        dropout: The rate at which attention weights are dropped.
-        causal: Whether a token attends to no token after it.
-        window: A token attends to those less than this number away; None for all.
-
-    Returns:
-        softmax(scale Q K^T) V of each sentence, (N, h, d).
-
-    Raises:
-        ValueError: There is a window, which torch's kernel does not support.
+    The arguments are those of :class:`SegmentAttention`: queries (N, h, d), keys and values
+    (N, k, d), the sentences, the factor of the products, the rate of dropped weights, whether a
+    token attends to none after it, and how near tokens must be; ValueError if torch cannot.
     """
-    # The boundaries and the largest length of the sentences, of queries and of keys.
+    # Where each sentence begins, and the longest length: for the queries and for the keys.
     segments = (layout.cu_seqlens, layout.cu_seqlens, layout.max_length, layout.max_length)
     if query.dtype in (torch.bfloat16, torch.float16) and is_flash_attn_2_available():
         from flash_attn import flash_attn_varlen_func
@@ -221,11 +207,10 @@ def attend_on_gpu(
         return attended
     if window is not None:
         raise ValueError("its attention has a window, which needs flash-attn and half precision")
-    # Several heads of queries may share one of keys; this kernel needs as many of both.
+    # This kernel needs as many heads of keys as of queries, several of which may share one.
     repeats = query.shape[1] // key.shape[1]
     if repeats > 1:
         key, value = (tensor.repeat_interleave(repeats, dim=1) for tensor in (key, value))
-    # It returns several tensors; the first is the attention of a batch of one.
     outputs = torch.ops.aten._efficient_attention_forward(
         query[None],
         key[None],
@@ -237,7 +222,7 @@ def attend_on_gpu(
         torch.is_grad_enabled(),
         scale=scale,
     )
-    result: torch.Tensor = outputs[0][0]
+    result: torch.Tensor = outputs[0][0]  # the first output, for a batch of one
     return result
 
 

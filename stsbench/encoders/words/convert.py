@@ -19,7 +19,7 @@ from stsbench.encoders.base import FloatArray
 from stsbench.encoders.cached_files import cached_file_sha256
 from stsbench.encoders.weights import read_tensors
 from stsbench.encoders.words.recurrent import (
-    RELEASES,
+    INFERSENT_RELEASES,
     BiLstm,
     GruHalvesEncoder,
     GruTable,
@@ -45,13 +45,16 @@ END_WORD = "<eos>"
 def convert_infersent(
     source: Path, out: Path, *, version: Literal[1, 2], vectors_file: str = ""
 ) -> Path:
-    """Convert ``infersent1.pkl`` (GloVe) or ``infersent2.pkl`` (fastText) to a folder.
+    """Convert the released weights of InferSent to a folder that ``load_encoder`` opens.
+
+    They are ``infersent1.pkl``, trained with GloVe vectors, or ``infersent2.pkl``, with fastText's.
 
     Args:
         source: The released file.
         out: The folder to write.
         version: The version of InferSent.
-        vectors_file: The file of word vectors; empty for the one that it was trained with.
+        vectors_file: The file of word vectors that the folder will name; empty for the one that
+            this version was trained with.
 
     Returns:
         The path of the folder's ``stsbench.json``.
@@ -75,18 +78,22 @@ def convert_infersent(
         version=version,
         word_size=shape[1],
         hidden=shape[0] // 4,
-        vectors=vectors_file or RELEASES[version].vectors_file,
+        vectors=vectors_file or INFERSENT_RELEASES[version].vectors_file,
         vectors_sha256=cached_file_sha256(vectors_path) if vectors_path else "",
     )
-    network = fill_network(lambda: BiLstm(config.word_size, config.hidden), tensors, where=source)
+    # The network with these weights; raises if their names or shapes are others.
+    network = fill_network(
+        lambda: BiLstm(config.word_size, config.hidden), tensors, message_prefix=source
+    )
     return write_word_folder(out, kind="infersent", config=config, tensors=network.state_dict())
 
 
 def convert_skip_thoughts(source: Path, out: Path) -> Path:
-    """Convert the published folder of Skip-Thoughts.
+    """Convert the published weights of Skip-Thoughts to a folder that ``load_encoder`` opens.
 
-    It holds ``uni_skip.npz``, ``bi_skip.npz``, two tables and ``dictionary.txt``. Its ``.pkl``
-    files are never read.
+    Skip-Thoughts has two halves, each a GRU with its own word table: ``uni`` reads forwards,
+    ``bi`` in both directions. The published folder holds ``uni_skip.npz``, ``bi_skip.npz``, the two
+    word tables and ``dictionary.txt``. Its ``.pkl`` files are never read.
 
     Args:
         source: The published folder.
@@ -106,7 +113,7 @@ def convert_skip_thoughts(source: Path, out: Path) -> Path:
                 "get it as the README of github.com/ryankiros/skip-thoughts says"
             )
     lines = (source / "dictionary.txt").read_text(encoding="utf-8").split("\n")
-    # Of a word that is there twice, the published code takes the last.
+    # For a word that occurs twice, the last row counts, as in the published code.
     rows_by_word = {word.strip(): row for row, word in enumerate(lines) if word.strip()}
     if UNKNOWN_WORD not in rows_by_word:
         raise EncoderError(f"{source / 'dictionary.txt'}: lacks the word {UNKNOWN_WORD}")
@@ -119,7 +126,10 @@ def convert_skip_thoughts(source: Path, out: Path) -> Path:
     config = HalvesConfig(
         halves=halves, unknown=UNKNOWN_WORD, eos=END_WORD if END_WORD in rows_by_word else ""
     )
-    network = fill_network(lambda: config.make_network(len(rows_by_word)), tensors, where=source)
+    # The network with these weights; raises if their names or shapes are others.
+    network = fill_network(
+        lambda: config.make_network(len(rows_by_word)), tensors, message_prefix=source
+    )
     return write_word_folder(
         out,
         kind="skip_thoughts",
@@ -137,13 +147,16 @@ class _Half(NamedTuple):
 
 
 def _read_half(source: Path, name: HalfName, *, rows: Sequence[int], n_lines: int) -> _Half:
-    """Read the word table and the GRUs of a half of the published Skip-Thoughts.
+    """Read the word table and the GRU weights of one half of the published Skip-Thoughts.
 
     Args:
         source: The published folder.
-        name: The half, ``uni`` or ``bi``.
+        name: The half: ``uni``, which reads forwards, or ``bi``, which reads in both directions.
         rows: The rows of the new vocabulary's words in the published table.
         n_lines: The number of lines of ``dictionary.txt``, for a message.
+
+    Returns:
+        The sizes of the half, and its weights by their names in our network.
 
     Raises:
         EncoderError: A file is broken, or the table has fewer rows than the dictionary has words.
@@ -158,7 +171,7 @@ def _read_half(source: Path, name: HalfName, *, rows: Sequence[int], n_lines: in
         raise EncoderError(
             f"{table_path}: shape {table.shape} for {n_lines} lines of dictionary.txt"
         )
-    # Without the rows of repeated words, in the order of the new vocabulary.
+    # In the order of the new vocabulary, without the rows of repeated words.
     embedding = table[rows].astype(np.float32)
     tensors = {f"{name}.embedding": torch.from_numpy(embedding)}
     for index, weights in enumerate(directions):
@@ -173,15 +186,19 @@ def _read_half(source: Path, name: HalfName, *, rows: Sequence[int], n_lines: in
 
 
 def _theano_gru(archive: np.lib.npyio.NpzFile, prefix: str) -> dict[str, FloatArray]:
-    """Return the weights of a GRU of the published Theano code as those of PyTorch's.
+    """Return the weights of a GRU of the published Theano code, in the form of PyTorch's GRU.
 
-    Theano multiplies from the right, (inputs, outputs), and keeps the two gates, reset and update,
-    in ``W``, ``U`` and ``b``, and the candidate in ``Wx``, ``Ux`` and ``bx``. PyTorch has them
-    transposed, one below the other in the same order, and a recurrent bias, which is zero here.
+    The Theano code has matrices (inputs, outputs): ``W``, ``U`` and ``b`` for its two gates, reset
+    and update, and ``Wx``, ``Ux`` and ``bx`` for the new state, the candidate. W and Wx multiply
+    the input, U and Ux the state. PyTorch has the transposed matrices, one below the other in the
+    same order, and a second bias, which is zero here.
 
     Args:
-        archive: The arrays of a half.
+        archive: The arrays of one half of the published model, by name.
         prefix: The first part of their names: ``encoder``, or ``encoder_r`` for backwards.
+
+    Returns:
+        The weights by their names in ``torch.nn.GRU``.
     """
     w, u, b, wx, ux, bx = (
         archive[f"{prefix}_{name}"].astype(np.float32) for name in ("W", "U", "b", "Wx", "Ux", "bx")
@@ -199,9 +216,9 @@ def expand_vocabulary(
 ) -> Path:
     """Write a copy of an encoder whose vocabulary also has the words of a file of word vectors.
 
-    Each half's word table is fitted by least squares, with an intercept, from the vectors of the
-    words that both have. Words with an underscore are omitted, as in the papers' code, and the
-    encoder's own words keep their own vectors.
+    The rows of new words are predicted from their vectors in the file, by a linear map that is
+    fitted by least squares on the words that both have. Words with an underscore are omitted, as in
+    the papers' code. The encoder's own words keep their rows.
 
     Args:
         encoder: A saved encoder of Skip-Thoughts' kind, with a word table for each half.
@@ -223,7 +240,8 @@ def expand_vocabulary(
     shared_words = [
         word for word in encoder.words if word in rows_by_word and word not in special_words
     ]
-    # With fewer words than unknowns, least squares would fit them exactly and mean nothing.
+    # With fewer words than numbers to fit, least squares would fit the words exactly, and predict
+    # nothing for others.
     if len(shared_words) <= word_vectors.shape[1]:
         raise EncoderError(
             f"{path} and {encoder.folder} share {len(shared_words)} words; "
@@ -236,6 +254,7 @@ def expand_vocabulary(
     ]
 
     def take_vectors(words: list[str]) -> npt.NDArray[np.float64]:
+        """Return the vectors of words in the file, (len(words), d)."""
         rows = np.array([rows_by_word[word] for word in words])
         return word_vectors.take(rows).astype(np.float64)
 
@@ -257,7 +276,10 @@ def _extend_tables(
     shared_vectors: npt.NDArray[np.float64],
     new_vectors: npt.NDArray[np.float64],
 ) -> dict[str, Tensor]:
-    """Return an encoder's tensors by name, with rows for new words in each half's word table.
+    """Return an encoder's weights by name, with rows for new words in its word tables.
+
+    An encoder of this kind has one or more halves, each with its own word table. Its new rows are
+    predicted by a linear regression on the vectors of the words in a file.
 
     Args:
         encoder: The encoder.

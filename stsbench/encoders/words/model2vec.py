@@ -49,7 +49,7 @@ class Model2VecEncoder:
         max_length: int | None = None,
         normalise: bool | None = None,
     ) -> None:
-        """Find the folder, and read its configuration.
+        """Find the folder of the model, and read its configuration; no weights are read yet.
 
         Args:
             model: A path or a Hub id.
@@ -80,7 +80,7 @@ class Model2VecEncoder:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The hash of all that decides an embedding."""
+        """The hash of everything that can change an embedding, with the version of tokenizers."""
         fields = {
             "kind": "model2vec",
             "code": CODE_VERSION,
@@ -104,21 +104,27 @@ class Model2VecEncoder:
     @cached_property
     def _unknown_id(self) -> int | None:
         """The id of the token for unknown text; None if the tokenizer has none."""
-        # Kinds of tokenizers name the token ("unk_token") or its id ("unk_id").
+        # Some kinds of tokenizers name the token ("unk_token"), others its id ("unk_id").
         model = json.loads(self._tokenizer.to_str())["model"]
         unknown_token = model.get("unk_token")
-        token_id: int | None = (
-            model.get("unk_id")
-            if unknown_token is None
-            else self._tokenizer.token_to_id(unknown_token)
-        )
+        token_id: int | None = model.get("unk_id")
+        if unknown_token is not None:
+            token_id = self._tokenizer.token_to_id(unknown_token)
         return token_id
 
     @cached_property
     def _vectors(self) -> FloatArray:
-        """The vector of each token, (v, d), with the mapping and weights of the folder applied."""
+        """The vector of each of v tokens, (v, d).
+
+        A folder may have fewer vectors and a ``mapping`` from tokens to vectors, and a weight for
+        each token. Both are applied here.
+
+        Raises:
+            EncoderError: The file of the vectors cannot be read, or has too few of them.
+        """
         from safetensors.numpy import load_file
 
+        # Whatever is raised here becomes an EncoderError with this message.
         with translate_errors(f"{self.folder}: cannot be read", EncoderError):
             tensors = load_file(self.folder / WEIGHTS_FILE)
             n_tokens = self._tokenizer.get_vocab_size()
@@ -132,17 +138,21 @@ class Model2VecEncoder:
         return vectors
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
-        """Return embeddings (n, d); a sentence without a known token is a zero vector."""
+        """Return embeddings (n, d): the mean of the vectors of each sentence's tokens.
+
+        Tokens for unknown text are omitted. A sentence without other tokens is a zero vector.
+        """
         vectors = self._vectors
         tokenizer = self._tokenizer
         unknown_id = self._unknown_id
         embeddings = np.zeros((len(sentences), vectors.shape[1]), dtype=np.float32)
         texts = [replace_lone_surrogates(sentence) for sentence in sentences]
         if self.max_length is not None:
-            # As model2vec does: a text is cut at so many characters before it is tokenised.
+            # As in model2vec, a text is first cut by its number of characters: the maximum number
+            # of tokens times the median length of a token in the vocabulary.
             token_length = int(np.median([len(token) for token in tokenizer.get_vocab()]))
             max_characters = self.max_length * token_length
-            if max_characters:  # 0 if the usual token is empty
+            if max_characters:  # 0 if the median length is 0
                 texts = [text[:max_characters] for text in texts]
         encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         for row, encoding in enumerate(encodings):
@@ -151,6 +161,6 @@ class Model2VecEncoder:
             if len(ids):
                 embeddings[row] = vectors[ids].mean(axis=0)
         if self.normalise:
-            # The small number is the library's, and keeps zero vectors zero.
+            # The small number is model2vec's own, and keeps zero vectors zero.
             embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True) + np.float32(1e-32)
         return embeddings

@@ -48,13 +48,13 @@ from stsbench.encoders.words.words import (
 
 TOKEN_BUDGET = 4096
 Padding = Literal["zeros", "batch", "masked"]
-"""How a maximum over time treats padding, see :data:`MAXIMA`."""
+"""How a maximum over time treats padding, see :data:`MAXIMA_OVER_TIME`."""
 HalfName = Annotated[str, msgspec.Meta(pattern="^(uni|bi|f|g)$")]
 GruCell = Literal["torch", "tensorflow"]
 """The kind of GRU: with the reset gate after the recurrent product (also in Theano), or before."""
 
 
-MAXIMA: Mapping[str, Callable[[Tensor], Tensor]] = {
+MAXIMA_OVER_TIME: Mapping[str, Callable[[Tensor], Tensor]] = {
     # As InferSent 1 was released, the zeros of padding take part: an embedding depends on whether
     # the batch has a longer sentence.
     "batch": lambda states: states.amax(dim=1),
@@ -70,19 +70,19 @@ class BiLstm(nn.Module):
     """InferSent's encoder: the maximum over the states of a bidirectional LSTM."""
 
     def __init__(self, word_size: int, hidden: int, padding: Padding = "batch") -> None:
-        """Make the layer with torch's own initial weights.
+        """Make the LSTM with torch's own initial weights.
 
         Args:
             word_size: The size of a word vector.
             hidden: The size of the state of each direction.
-            padding: A key of :data:`MAXIMA`.
+            padding: How the maximum treats padding, a key of :data:`MAXIMA_OVER_TIME`.
         """
         super().__init__()
         self.enc_lstm = nn.LSTM(word_size, hidden, bidirectional=True, batch_first=True)
-        self.maximum = look_up("padding", padding, MAXIMA)
+        self.maximum = look_up("padding", padding, MAXIMA_OVER_TIME)
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> Tensor:
-        """Return embeddings (b, 2h), the maximum over each sentence's states.
+        """Return embeddings (b, 2h): the maximum of each dimension over the states of a sentence.
 
         Args:
             vectors: Word vectors (b, t, w), with padding behind each sentence.
@@ -97,12 +97,15 @@ class BiLstm(nn.Module):
 
 
 def make_batch(tokens: TokenIds, rows: IndexArray, *, pad: int = 0) -> tuple[Tensor, Tensor]:
-    """Return some sentences as ids (b, t), with ``pad`` behind their end, and lengths (b,).
+    """Return the word ids of some sentences as one batch, and their lengths.
 
     Args:
         tokens: The word ids of all sentences.
         rows: The b sentences of the batch, as indices into ``tokens``.
-        pad: The id in the padding.
+        pad: The id in the padding, which follows shorter sentences.
+
+    Returns:
+        The ids, (b, t), and the number of words of each sentence, (b,).
     """
     ids, _ = tokens.pad(rows, pad_token=pad)
     return torch.from_numpy(ids), torch.from_numpy(tokens.lengths[rows])
@@ -114,13 +117,13 @@ class Gru(nn.Module):
     def __init__(
         self, word_size: int, hidden: int, *, bidirectional: bool = False, cell: GruCell = "torch"
     ) -> None:
-        """Make the layer.
+        """Make one GRU, or two for both directions, with new weights.
 
         Args:
             word_size: The size of a word vector.
             hidden: The size of the state of each direction; the last states of both are joined.
-            bidirectional: Read the sentence from its end too.
-            cell: ``torch`` or ``tensorflow``, whose GRU resets the state before its product.
+            bidirectional: Also read the sentence from its end to its beginning.
+            cell: ``torch``, or ``tensorflow``, which resets the state before its product.
         """
         super().__init__()
         cell_type = LastState if cell == "torch" else ResetBeforeGru
@@ -140,8 +143,8 @@ class Gru(nn.Module):
         """
         inputs_of_directions = [vectors]
         if len(self.directions) == 2:
-            # The word at step i of a reversed sentence is number length - 1 - i; that is negative
-            # in the padding, which stays where it is.
+            # Each sentence is reversed without its padding: step i reads the word at the position
+            # length - 1 - i. That is negative in the padding, which stays where it is.
             steps = torch.arange(vectors.shape[1], device=vectors.device)
             positions = lengths.to(vectors.device).unsqueeze(1) - 1 - steps
             positions = torch.where(positions >= 0, positions, steps)
@@ -203,8 +206,8 @@ class ResetBeforeGru(nn.Module):
     def forward(self, vectors: Tensor, lengths: Tensor) -> Tensor:
         """Return the state (b, h) after the last word of each sentence.
 
-        The steps are those of TensorFlow 1's ``GRUCell``; torch's GRU resets the product of the
-        state and its weights instead of the state.
+        The steps are those of ``GRUCell`` in TensorFlow 1. There the reset gate multiplies the
+        state; in torch's GRU it multiplies the product of the state and its weights.
 
         Args:
             vectors: Word vectors (b, t, w), with padding behind each sentence.
@@ -227,23 +230,23 @@ Size = Annotated[int, msgspec.Meta(ge=1, le=1 << 16)]
 
 
 def fill_network(
-    make_network: Callable[[], nn.Module], tensors: Mapping[str, Tensor], *, where: object
+    make_network: Callable[[], nn.Module], tensors: Mapping[str, Tensor], *, message_prefix: object
 ) -> nn.Module:
-    """Return a network with these weights.
+    """Return a network with given weights, in evaluation mode.
 
-    It is made without memory, so that none is taken for the sizes in a configuration alone.
+    It is first made without memory, because a configuration may name any sizes.
 
     Args:
         make_network: Makes the network.
         tensors: Its weights by name.
-        where: The beginning of messages.
+        message_prefix: The beginning of error messages.
 
     Raises:
         EncoderError: A weight is missing, unknown, or of another shape.
     """
     with torch.device("meta"):
         network = make_network()
-    with translate_errors(str(where), EncoderError, RuntimeError):
+    with translate_errors(str(message_prefix), EncoderError, RuntimeError):
         network.load_state_dict(dict(tensors), assign=True)
     return network.eval()
 
@@ -277,9 +280,13 @@ class GruHalf(nn.Module):
         )
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """Return embeddings (b, d) of word ids (b, t) with lengths (b,).
+        """Return embeddings (b, d): the GRU's last state of each sentence.
 
         The word table stays in main memory; only the vectors of the batch go to the GRU's device.
+
+        Args:
+            ids: The word ids of the sentences, (b, t), with any valid ids as padding.
+            lengths: The number of words of each sentence, (b,).
         """
         device = next(self.gru.parameters()).device
         last_states: Tensor = self.gru(self.embedding[ids].to(device), lengths)
@@ -323,9 +330,15 @@ class RecurrentEncoder(SavedWordEncoder):
 
     @cached_property
     def network(self) -> nn.Module:
-        """The network, with its layers on the device; word tables stay in main memory."""
+        """The network with its weights, loaded at the first access.
+
+        Its recurrent layers are on the device; its word tables stay in main memory.
+
+        Raises:
+            EncoderError: The weights cannot be read, or are of another network.
+        """
         weights_path = self.folder / WEIGHTS_FILE
-        network = fill_network(self.make_network, self.tensors(), where=weights_path)
+        network = fill_network(self.make_network, self.tensors(), message_prefix=weights_path)
         device = resolve_device_name(self.device)
         for layer in _device_layers(network):
             layer.to(device)
@@ -341,11 +354,15 @@ class RecurrentEncoder(SavedWordEncoder):
     def embed_in_batches(
         self, tokens: TokenIds, embed: Callable[[Tensor, Tensor], Tensor], *, d: int
     ) -> FloatArray:
-        """Embed sentences in batches of similar length, or of ``batch`` sentences, longest first.
+        """Embed sentences in batches, the longest sentences first.
+
+        A batch has sentences of similar length and at most ``TOKEN_BUDGET`` words. If
+        ``self.batch`` is set, it has as many sentences as that.
 
         Args:
             tokens: The ids of the words of each sentence.
-            embed: Embeds a batch (b, d); called with ids (b, t), -1 for padding, and lengths (b,).
+            embed: Returns the embeddings (b, d) of a batch; called with its word ids (b, t), -1 for
+                padding, and the number of words of each sentence, (b,).
             d: The size of an embedding.
 
         Returns:
@@ -360,6 +377,7 @@ class RecurrentEncoder(SavedWordEncoder):
             batches = (order[start : start + self.batch] for start in starts)
         with torch.inference_mode():
             for batch in batches:
+                # Without sentences that have no words.
                 rows = batch[lengths[batch] > 0]
                 if len(rows):
                     ids, id_lengths = make_batch(tokens, rows, pad=-1)
@@ -389,13 +407,15 @@ class GruHalvesEncoder(RecurrentEncoder):
         append_eos: bool = False,
         device: str = "auto",
     ) -> None:
-        """Find the folder of a saved encoder, and read its configuration.
+        """Find the folder of a saved encoder, and read its configuration; no weights are read yet.
+
+        Such an encoder has one or more halves: GRUs with their own word tables.
 
         Args:
             model: A path or a Hub id.
             name: The name of the encoder; empty for that of the model.
             revision: The commit on the Hub.
-            halves: The halves to join, in this order; empty for all.
+            halves: The names of the halves to join, such as ``uni``, in order; empty for all.
             tokens: ``whitespace`` for text that is tokenised already, else ``ptb``.
             append_eos: End every sentence with the vocabulary's own word for that, as in training.
             device: The device for the layers.
@@ -405,6 +425,7 @@ class GruHalvesEncoder(RecurrentEncoder):
             CardError: ``append_eos`` is set and the vocabulary has no such word.
         """
         super().__init__(model, name, revision, tokens, device)
+        # Raises if there is no half of this name.
         for half in halves:
             look_up(f"half of {self.folder}", half, self.config.halves)
         self.halves = tuple(halves or self.config.halves)
@@ -424,15 +445,17 @@ class GruHalvesEncoder(RecurrentEncoder):
         return self.config.make_network(len(self.words))
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
-        """Return embeddings (n, d): those of the halves side by side, each half of length 1.
+        """Return embeddings (n, d): those of the halves, each scaled to length 1, joined.
 
-        A word that is not in the vocabulary has the vector of the unknown word.
+        A half is a GRU with its own word table; ``self.halves`` names those that are used. A word
+        that is not in the vocabulary is read as the configuration's word for unknown words.
 
         Raises:
             EncoderError: The vocabulary lacks a special word of the configuration.
         """
 
         def embed(ids: Tensor, lengths: Tensor) -> Tensor:
+            """Return the embeddings (b, d) of word ids (b, t), -1 at padding."""
             embeddings = []
             for name in self.halves:
                 half = self.network.get_submodule(name)
@@ -447,6 +470,7 @@ class GruHalvesEncoder(RecurrentEncoder):
                     f"{self.folder}: vocab.txt lacks the word '{special_word}' "
                     "that config.json names"
                 )
+        # The vocabulary has the row of each word in the word tables.
         unknown_row = self.vocabulary[self.config.unknown]
         end_rows = [self.vocabulary[self.config.eos]] if self.append_eos else []
         rows_of_sentences = []
@@ -476,12 +500,12 @@ class InferSentRelease(NamedTuple):
     end_word: str
     """The word behind each sentence."""
     padding: Padding
-    """How its maximum over time treats padding, a key of :data:`MAXIMA`."""
+    """How its maximum over time treats padding, a key of :data:`MAXIMA_OVER_TIME`."""
     vectors_file: str
     """The name of the file of word vectors that it was trained with."""
 
 
-RELEASES = {
+INFERSENT_RELEASES = {
     1: InferSentRelease(
         start_word="<s>", end_word="</s>", padding="zeros", vectors_file="glove.840B.300d.txt"
     ),
@@ -520,7 +544,7 @@ class InferSentEncoder(RecurrentEncoder):
         padding: Literal["", "zeros", "batch", "masked"] = "",
         device: str = "auto",
     ) -> None:
-        """Find the folder and the word vectors.
+        """Find the folder of a saved InferSent and the word vectors; neither is read yet.
 
         Args:
             model: A path or a Hub id.
@@ -537,13 +561,14 @@ class InferSentEncoder(RecurrentEncoder):
             DataError: The word vectors are not those that the folder names.
         """
         super().__init__(model, name, revision, tokens, device)
-        self.release = RELEASES[self.config.version]
+        self.release = INFERSENT_RELEASES[self.config.version]
         self.padding: Padding = padding or self.release.padding
-        look_up("padding", self.padding, MAXIMA)
+        look_up("padding", self.padding, MAXIMA_OVER_TIME)
         self.batch = RELEASED_BATCH if self.padding == "batch" else None
         expected_sha256 = self.config.vectors_sha256
         config_names_path = Path(self.config.vectors).name != self.config.vectors
-        # Without a hash, the author of the folder could have any file of this machine opened.
+        # The author of the folder must not make us open any file of this machine. A path in the
+        # configuration is only followed if the file must have a given hash.
         if config_names_path and not vectors and not expected_sha256:
             raise DataError(
                 f"{self.folder / CONFIG_FILE}: names word vectors in a folder "
@@ -553,7 +578,7 @@ class InferSentEncoder(RecurrentEncoder):
         self.vectors_path = find_vectors(vectors or self.config.vectors)
         self.vectors_sha256 = cached_file_sha256(self.vectors_path)
         is_expected = self.vectors_sha256 == expected_sha256
-        # Vectors that the user names are not compared.
+        # A file that the user names is not compared with the configuration's hash.
         if expected_sha256 and not vectors and not is_expected:
             raise DataError(
                 f"{self.vectors_path}: not the word vectors of {self.folder} "
@@ -570,7 +595,7 @@ class InferSentEncoder(RecurrentEncoder):
 
     @cached_property
     def vectors(self) -> WordVectors:
-        """The opened word vectors, which are converted first if they are not yet.
+        """The word vectors, whose file is converted into the cache folder at the first access.
 
         Raises:
             EncoderError: They are of another size than the network needs.
@@ -590,17 +615,19 @@ class InferSentEncoder(RecurrentEncoder):
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d).
 
-        A sentence is the zero vector if not even the word for its end has a vector.
+        InferSent reads two special words around each sentence. The embedding is the zero vector if
+        neither these nor the words of the sentence have vectors.
         """
         words = [
             [self.release.start_word, *self.split_words(sentence), self.release.end_word]
             for sentence in sentences
         ]
+        # The rows of each sentence's words in a table of vectors, whose last row is zero.
         rows_of_sentences, vectors = self.vectors.make_table(words)
-        # Padding, -1, is the table's last row.
         table = torch.from_numpy(vectors)
 
         def embed(ids: Tensor, lengths: Tensor) -> Tensor:
+            """Return the embeddings (b, d) of rows (b, t); -1, at padding, is the last row."""
             device = next(self.network.parameters()).device
             embeddings: Tensor = self.network(table[ids].to(device), lengths)
             return embeddings
@@ -610,9 +637,9 @@ class InferSentEncoder(RecurrentEncoder):
         )
 
     def unknown(self, sentences: Sequence[str]) -> list[str]:
-        """Return the sentences without a known word.
+        """Return the sentences in which no word has a vector.
 
-        They are embedded as the marks that InferSent puts around every sentence.
+        Only the two special words that InferSent reads around each sentence are embedded for them.
         """
         split_sentences = [self.split_words(sentence) for sentence in sentences]
         known_words = self.vectors.find_known(chain.from_iterable(split_sentences)).keys()

@@ -50,7 +50,10 @@ class VectorBlock(NamedTuple):
 
 
 def read_blocks(path: Path, limit: int | None = None) -> Iterator[VectorBlock]:
-    """Yield the words and vectors of a file in blocks, in its order.
+    """Yield the words and vectors of a file in blocks, in the order of the file.
+
+    A text file has one word and its values per line. That of word2vec and fastText begins with a
+    line of two numbers, the number of words and of values.
 
     Args:
         path: A text or ``.npz`` file.
@@ -67,13 +70,12 @@ def read_blocks(path: Path, limit: int | None = None) -> Iterator[VectorBlock]:
     lines = _iter_lines(path)
     first_line = next(lines, b"")
     fields = first_line.split()
-    # A line is a word and its values, with blanks between: as many blanks as values.
+    # The number of values: a line has as many single blanks, one before each value.
     width = first_line.rstrip().count(b" ")
     # The number of the first line with a vector.
     first_number = 1
     n_promised = 0
-    # word2vec's text format begins with a line of two numbers, of words and of values; GloVe's has
-    # none, so its first line is put back.
+    # Without a header the first line has a vector too, and is put back before the others.
     has_header = len(fields) == 2 and all(field.isdigit() for field in fields)
     if has_header:
         n_promised, width = map(int, fields)
@@ -100,10 +102,7 @@ def read_blocks(path: Path, limit: int | None = None) -> Iterator[VectorBlock]:
 
 
 def _iter_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a text without their ends and a byte order mark.
-
-    Args:
-        path: The file.
+    """Yield the lines of a text file, without line ends and without a byte order mark.
 
     Raises:
         DataError: The file is compressed, or has a line too long for text.
@@ -121,10 +120,13 @@ def _iter_lines(path: Path) -> Iterator[bytes]:
 
 
 def _parse_block(lines: list[bytes], width: int, path: Path, first_number: int) -> VectorBlock:
-    """Return the words and vectors of some lines.
+    """Return the words and vectors of some lines, each a word and its values.
+
+    All lines are parsed together, which is fast. If that fails, each is parsed by itself, to find
+    the one that is not valid, or because a word has blanks in it.
 
     Args:
-        lines: The lines of the file.
+        lines: Lines of the file, without their ends.
         width: The number of values of a vector.
         path: The file, for messages.
         first_number: The number of the first line in the file.
@@ -133,6 +135,7 @@ def _parse_block(lines: list[bytes], width: int, path: Path, first_number: int) 
         DataError: A line is not valid; the message names it.
     """
     splits = [line.rstrip().partition(b" ") for line in lines]
+    # None if a word is not valid text.
     words = _decode_words([word for word, _, _ in splits])
     values = [rest for _, _, rest in splits]
     vectors = None
@@ -140,7 +143,6 @@ def _parse_block(lines: list[bytes], width: int, path: Path, first_number: int) 
         vectors = _parse_numbers(values, width)
     if vectors is not None and words is not None:
         return VectorBlock(words, vectors)
-    # A line is bad, has odd blanks, or blanks in its word: each is read by itself.
     words = []
     rows = []
     for number, line in enumerate(lines, first_number):
@@ -151,7 +153,7 @@ def _parse_block(lines: list[bytes], width: int, path: Path, first_number: int) 
 
 
 def _parse_line(line: bytes, width: int, position: str) -> tuple[str, FloatArray]:
-    """Return the word of a line and its vector, (1, width); the word may have blanks in it.
+    """Return the word of a line, which may have blanks in it, and its vector (1, width).
 
     Args:
         line: The line, without its end.
@@ -168,20 +170,20 @@ def _parse_line(line: bytes, width: int, position: str) -> tuple[str, FloatArray
         )
     if _decode_words([line]) is None:
         raise DataError(f"{position}: is not UTF-8 ('{_format_bytes(line)}')")
-    # From the right, as GloVe has a few words with blanks in them.
+    # Split from the right, because GloVe has a few words with blanks in them.
     word, *values = line.rstrip().rsplit(b" ", width)
     vector = _parse_numbers([b" ".join(values)], width)
-    # A word with blanks that ends with a number is rather a word and a value too many.
+    # If the word has blanks and ends with a number, the line rather has one value too many.
     word_end = word.rpartition(b" ")[2]
     has_too_many_values = b" " in word and _parse_numbers([word_end], width=1) is not None
     if vector is not None and not has_too_many_values:
         return word.decode(), vector
-    # For the message, the word is taken to have no blanks.
+    # The line is not valid. For the message, its first field is taken as the word.
     first_field, *fields = line.rstrip().split(b" ")
     label = f"the word is '{_format_bytes(first_field)}'"
     bad_fields = [field for field in fields[-width:] if _parse_numbers([field], width=1) is None]
-    # In a line with too few fields one that is no number may be a word's, so only their number is
-    # reported.
+    # If there are too few fields, one that is no number may be part of the word: then only the
+    # number of fields is reported, below.
     if bad_fields and len(fields) >= width:
         raise DataError(
             f"{position}: '{_format_bytes(bad_fields[0])}' is not a finite number ({label})"
@@ -190,20 +192,26 @@ def _parse_line(line: bytes, width: int, position: str) -> tuple[str, FloatArray
 
 
 def _parse_numbers(lines: list[bytes], width: int) -> FloatArray | None:
-    """Return the values of some lines, (len(lines), width); None if they are not finite numbers.
+    """Return the values of some lines as float32, (n, width).
 
     Args:
-        lines: Lines without their words: values with blanks between.
+        lines: n lines without their words: values with single blanks between them.
         width: The number of values that each line must have.
+
+    Returns:
+        None if a value is no finite number, if there are other blanks than single spaces between
+        several lines' values, or if the number of values is wrong.
     """
+    # All are parsed at once, as one line.
     joined = b" ".join(lines)
     if len(lines) > 1 and any(blank in joined for blank in _BLANKS_OTHER_THAN_A_SPACE):
         return None
     with warnings.catch_warnings():
-        # An older numpy warns of a text that is no number, and omits it with all that follows.
+        # For a text that is no number, an older numpy only warns, and ignores it and all that
+        # follows. The warning becomes an error.
         warnings.simplefilter("error", DeprecationWarning)
         try:
-            # As float64 first, as Python's float() and the code of both papers read them.
+            # Read as float64 first, as Python's float() and the code of GloVe and word2vec do.
             values = np.fromstring(joined, sep=" ")
         except (ValueError, DeprecationWarning):
             return None
@@ -228,7 +236,13 @@ def _format_bytes(line: bytes) -> str:
 
 
 def _read_npz(path: Path) -> VectorBlock:
-    """Read the arrays ``words`` (n,) and ``vectors`` (n, d) of a file, without pickles."""
+    """Read the words (n,) and the vectors (n, d) of a ``.npz`` file, after checks.
+
+    They are its arrays ``words`` and ``vectors``. No code in the file is run.
+
+    Raises:
+        DataError: The file is broken, unpacks to too many bytes, or has other arrays.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             unpacked_bytes = sum(member.file_size for member in archive.infolist())
@@ -261,7 +275,7 @@ def _read_npz(path: Path) -> VectorBlock:
     return VectorBlock(words.tolist(), vectors)
 
 
-FORMAT = 2
+CONVERTED_FORMAT = 2
 """To be raised with a change here that can change a converted folder."""
 
 
@@ -304,10 +318,14 @@ class WordVectors:
         return {word: row for word, row in zip(distinct_words, rows, strict=True) if row >= 0}
 
     def make_table(self, sentences: Sequence[Sequence[str]]) -> WordTable:
-        """Read the vectors of all words of these sentences into one table.
+        """Read the vectors of all words of some sentences into one table.
 
         Args:
-            sentences: The words of each sentence; those without a vector are omitted.
+            sentences: The words of each sentence.
+
+        Returns:
+            For each sentence the rows of its words in the table, without the words that have no
+            vector; and the table, (words + 1, d), whose last row is zero, for padding.
         """
         file_rows = self.find_known(chain.from_iterable(sentences))
         vectors = self.take(np.array([*file_rows.values()], np.int64))
@@ -315,13 +333,13 @@ class WordVectors:
         rows_of_sentences = [
             [table_rows[word] for word in sentence if word in table_rows] for sentence in sentences
         ]
-        # The last row is zero, for the padding of sentences.
+        # One row of zeros is added at the end.
         return WordTable(rows_of_sentences, np.pad(vectors, ((0, 1), (0, 0))))
 
     def take(self, rows: npt.NDArray[np.int64]) -> FloatArray:
-        """Return the vectors of these rows, (len(rows), d)."""
+        """Return the vectors of these rows of the file, (len(rows), d)."""
         vectors = np.empty((len(rows), self.shape[1]), dtype="<f4")
-        # Read, not mapped: a map brings whole megabytes around each row into memory.
+        # Read and not memory-mapped: mapping would load megabytes around each row into memory.
         with self.path.open("rb", buffering=0) as stream:
             for vector, row in zip(vectors, rows.tolist(), strict=True):
                 stream.seek(row * vector.nbytes)
@@ -330,7 +348,9 @@ class WordVectors:
 
 
 def open_vectors(path: Path, *, sha256: str, limit: int | None = None) -> WordVectors:
-    """Open the vectors of a file, which is first converted into the cache folder if it is not yet.
+    """Open the vectors of a file for look-ups by word.
+
+    The first time, the file is converted into arrays in the cache folder.
 
     Args:
         path: A text or ``.npz`` file.
@@ -341,11 +361,12 @@ def open_vectors(path: Path, *, sha256: str, limit: int | None = None) -> WordVe
         DataError: The file is broken.
         OutputError: The cache folder cannot be written.
     """
-    folder_name = fingerprint({"format": FORMAT, "file": sha256, "limit": limit})[:32]
+    folder_name = fingerprint({"format": CONVERTED_FORMAT, "file": sha256, "limit": limit})[:32]
     folder = settings.cache_folder() / "vectors" / folder_name
+    # A sealed folder is complete. The scratch folder gets this name when all files are written.
     if not is_sealed(folder):
         with sealed_folder(folder) as scratch:
-            _convert(path, limit, scratch)
+            _write_converted_folder(path, limit, scratch)
     word_hashes = np.asarray(np.load(folder / "keys.npy", mmap_mode="r", allow_pickle=False))
     rows_of_hashes = np.asarray(np.load(folder / "rows.npy", mmap_mode="r", allow_pickle=False))
     n_words = len(rows_of_hashes)
@@ -355,14 +376,16 @@ def open_vectors(path: Path, *, sha256: str, limit: int | None = None) -> WordVe
     return WordVectors(vectors_path, (n_words, size), keys=word_hashes, rows=rows_of_hashes)
 
 
-def _convert(path: Path, limit: int | None, folder: Path) -> None:
-    """Write the vectors and the index of a file into a folder.
+def _write_converted_folder(path: Path, limit: int | None, folder: Path) -> None:
+    """Write the vectors of a file as an array, and an index of its words, into a folder.
+
+    The files are ``vectors.f32``, the vectors (n, d) in their order; ``keys.npy``, the hashes of
+    the words (n,), sorted; and ``rows.npy``, the row of the vector for each hash (n,).
 
     Args:
-        path: A text or ``.npz`` file.
+        path: A text or ``.npz`` file of word vectors.
         limit: The number of vectors to read, from the file's start; None for all.
-        folder: The folder, which gets ``vectors.f32`` (n, d), the hashes of the words, sorted, in
-            ``keys.npy`` (n,), and the row of each hash in ``rows.npy`` (n,).
+        folder: The folder to write into.
     """
     keys_of_blocks = []
     with (folder / "vectors.f32").open("wb") as stream:
@@ -370,16 +393,16 @@ def _convert(path: Path, limit: int | None, folder: Path) -> None:
             stream.write(np.ascontiguousarray(block.vectors, dtype="<f4").data)
             keys_of_blocks.append(_hash_words(block.words))
     keys = np.concatenate(keys_of_blocks)
-    # Stable, so that of a word that is there twice the first row is found.
+    # A stable sort, so that for a word that occurs twice the first row is found.
     order = np.argsort(keys, kind="stable")
     np.save(folder / "keys.npy", keys[order])
     np.save(folder / "rows.npy", order.astype(np.int32))
 
 
 def _hash_words(words: Sequence[str]) -> npt.NDArray[np.bytes_]:
-    """Return the hash of each word, (len(words),).
+    """Return the hash of each word, (len(words),), 16 bytes each.
 
-    It has 15 bytes and one that is not zero, since numpy strips zeros at the end.
+    The last byte is always a full stop, because numpy would strip zeros at the end.
     """
     encoded_words = (word.encode("utf-8", "surrogatepass") for word in words)
     hashes = [hashlib.blake2b(word, digest_size=15).digest() + b"." for word in encoded_words]

@@ -55,19 +55,24 @@ WordSplit = Callable[[str], list[str]]
 def make_tokeniser(name: str, *, lowercase: bool = False) -> WordSplit:
     """Return the function that splits a sentence into words.
 
-    NLTK's rules need no data of NLTK's: of several sentences in a text, only the last full stop is
-    split from its word. The papers' code splits sentences first.
+    NLTK's rules are for one sentence: if a text has several, only its last full stop becomes a
+    word of its own. The code of the papers first divides a text into sentences, which would need
+    data of NLTK's.
 
     Args:
-        name: A key of ``TOKENISERS``.
+        name: A key of ``TOKENISERS``: ``whitespace``, ``ptb`` (the rules of the Penn Treebank) or
+            ``moses`` (the same, but with "n't" as Moses has it).
         lowercase: Lowercase each sentence first.
 
     Raises:
         UnknownName: There is no tokeniser of this name.
         EncoderError: It needs NLTK, which is not installed.
     """
+    # Raises if the table has no such name.
     split = look_up("tokens", name, TOKENISERS).make()
-    return (lambda sentence: split(sentence.lower())) if lowercase else split
+    if not lowercase:
+        return split
+    return lambda sentence: split(sentence.lower())
 
 
 def _make_treebank(*, moses: bool) -> WordSplit:
@@ -89,7 +94,7 @@ def _make_treebank(*, moses: bool) -> WordSplit:
     split: WordSplit = NLTKWordTokenizer().tokenize
     if not moses:
         return split
-    # The same replacement as in InferSent's code, which moves the n to the word before it.
+    # InferSent's code does the same: the n moves to the word before it.
     return lambda sentence: " ".join(split(sentence)).replace(" n't ", "n 't ").split()
 
 
@@ -131,13 +136,13 @@ class SavedWordEncoder:
     config: SavedConfig
 
     def __init__(self, model: str, name: str, revision: str, tokens: str) -> None:
-        """Find the folder, and read its configuration.
+        """Find the folder of the encoder, and read its configuration; no weights are read yet.
 
         Args:
             model: A path or a Hub id.
             name: The name of the encoder; empty for that of the model.
             revision: The commit on the Hub.
-            tokens: The name of a tokeniser.
+            tokens: The name of a tokeniser, a key of ``TOKENISERS``.
 
         Raises:
             SourceError: The folder is not available.
@@ -159,10 +164,12 @@ class SavedWordEncoder:
         self.split_words = make_tokeniser(tokens, lowercase=self.config.lowercase)
 
     def _fingerprint(self, **params: object) -> str:
-        """Return the hash of all that decides an embedding, with the versions of its libraries.
+        """Return the hash of everything that can change an embedding.
+
+        These are the files, the tokeniser with the version of its package, and the parameters.
 
         Args:
-            params: Parameters of the encoder beside its files and its tokeniser.
+            params: The parameters of the encoder, besides its files and its tokeniser.
         """
         paths = [self.folder / name for name in (CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE)]
         digests = {path.name: file_sha256(path) for path in paths if path.is_file()}
@@ -214,14 +221,16 @@ def write_word_folder(
     words: Sequence[str] = (),
     params: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write the folder of a word encoder: weights, vocabulary, configuration, ``stsbench.json``.
+    """Write an encoder of words to a folder, from which ``load_encoder`` opens it.
+
+    The files are the weights, the vocabulary, the configuration and ``stsbench.json``.
 
     Args:
         folder: The folder, which need not exist.
-        kind: The kind of the encoder.
+        kind: The kind of the encoder, for example ``fastsent``.
         config: Its configuration.
         tensors: Its weights by name.
-        words: Its vocabulary, in the order of its table.
+        words: Its vocabulary, in the order of the rows of its word table; empty if it has none.
         params: The parameters with which ``load_encoder`` opens it.
 
     Returns:
@@ -237,7 +246,8 @@ def write_word_folder(
         raise OutputError(
             f"{folder / VOCABULARY_FILE}: a word of the vocabulary is empty or holds a line end"
         )
-    # Weights may be gigabytes: they are written to a file beside the last one, and not copied.
+    # Weights may be gigabytes, so they are written at once to a file in the same folder, which is
+    # then renamed.
     scratch = make_scratch_path(folder / WEIGHTS_FILE)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -250,10 +260,10 @@ def write_word_folder(
     if words:
         lines = "".join(f"{word}\n" for word in words)
         write_atomically(folder / VOCABULARY_FILE, lines.encode())
-    # Keys keep their order: the halves of an encoder are joined in it.
+    # The keys keep their order, because the parts of some encoders are joined in it.
     config_text = json.dumps(msgspec.to_builtins(config), indent=1)
     write_atomically(folder / CONFIG_FILE, f"{config_text}\n".encode())
-    # Last: a folder with this file is complete.
+    # stsbench.json is written last: a folder that has it is complete.
     write_saved(folder, kind, params=params or {})
     return folder / SAVED_FILE
 
@@ -284,7 +294,7 @@ class BagEncoder(ABC):
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""
         check_sentences(sentences)
-        # At least one chunk, which shows the size of a vector.
+        # There is at least one chunk, even if empty, which shows the size of an embedding.
         starts = range(0, max(len(sentences), 1), EMBED_CHUNK)
         chunks = [sentences[start : start + EMBED_CHUNK] for start in starts]
         return np.concatenate(
@@ -298,10 +308,13 @@ class BagEncoder(ABC):
 
 
 def sum_vectors(bags: Bags, take: Callable[[IndexArray], FloatArray], *, mean: bool) -> FloatArray:
-    """Return the sum or mean of each bag's vectors, (len(bags), d), float32, summed in float64.
+    """Return the sum, or the mean, of the vectors of each sentence's words, (n, d).
+
+    The sums are of float64, and the result float32.
 
     Args:
-        bags: The rows of each bag's words; an empty bag becomes zero.
+        bags: For each of n sentences, its bag: the rows of its words in a table of vectors. The
+            embedding of an empty bag is zero.
         take: Returns the vectors (m, d) of rows (m,).
         mean: Return means in place of sums.
     """
@@ -310,11 +323,13 @@ def sum_vectors(bags: Bags, take: Callable[[IndexArray], FloatArray], *, mean: b
     lengths = np.fromiter(map(len, bags), dtype=np.int64, count=len(bags))
     n_words = int(lengths.sum())
     rows = np.fromiter(chain.from_iterable(bags), dtype=np.int64, count=n_words)
+    # `columns` has the position of each word's row among the distinct rows.
     distinct_rows, columns = np.unique(rows, return_inverse=True)
+    # Where each bag begins among all words, and then the number of words.
     starts = np.concatenate([[0], np.cumsum(lengths)])
-    # A sparse matrix (bags, distinct rows) with a 1 for each word of each bag, whose product with
-    # the vectors is the sums. Each bag is summed by itself in the order of its words, so that its
-    # bytes do not depend on others.
+    # A sparse matrix (n, distinct rows) with a 1 for each word of each bag: its product with the
+    # vectors is the sums. Each bag is summed by itself in the order of its words, so that its
+    # embedding does not depend on other sentences, to the last bit.
     ones_of_words = csr_array(
         (np.ones(n_words), columns, starts), shape=(len(bags), len(distinct_rows))
     )
@@ -340,15 +355,20 @@ class WordsEncoder(BagEncoder):
         tokens: str = "whitespace",
         limit: PositiveInt | None = None,
     ) -> None:
-        """Find the file, and check every parameter.
+        """Find the file of word vectors and check the parameters; no vector is read yet.
 
         Args:
-            file: A path, or a name in ``STSBENCH_VECTORS``.
+            file: A path, or the name of a file in the folder ``STSBENCH_VECTORS``.
             name: The name of the encoder; empty for that of the file.
-            tokens: The recipe, ``whitespace`` or ``sbert``.
+            tokens: How sentences become words, a key of ``BAG_RECIPES``: ``whitespace`` as in
+                SentEval, or ``sbert`` as in sentence-transformers.
             limit: The number of vectors to read, from the file's start; None for all.
+
+        Raises:
+            UnknownName: There is no such recipe.
+            SourceError: There is no such file.
         """
-        self.recipe = look_up("tokens", tokens, RECIPES)
+        self.recipe = look_up("tokens", tokens, BAG_RECIPES)
         self.name = name or file
         self.tokens = tokens
         self.limit = limit
@@ -357,7 +377,7 @@ class WordsEncoder(BagEncoder):
 
     @cached_property
     def fingerprint(self) -> str:
-        """The hash of all that decides an embedding, with the versions of its libraries."""
+        """The hash of everything that can change an embedding, with the versions of packages."""
         fields = {
             "kind": "words",
             "code": CODE_VERSION,
@@ -391,14 +411,18 @@ def whitespace_bags(sentences: Sequence[str], lookup: Lookup) -> Bags:
 
 
 def sbert_bags(sentences: Sequence[str], lookup: Lookup) -> Bags:
-    """Return bags by sentence-transformers' recipe: its own tokenizer, which omits stop words.
+    """Return the words of each sentence as sentence-transformers finds them, as rows of vectors.
+
+    Its own tokenizer omits stop words. It looks a word up as it is, then without punctuation around
+    it, then in lower case.
 
     Args:
-        sentences: n sentences.
-        lookup: Finds the rows of words in the vectors' file; words that it lacks are left out.
+        sentences: The n sentences.
+        lookup: Returns the row of each word that has a vector, by the word.
 
     Returns:
-        The rows of the words of each sentence.
+        For each sentence the rows of its words in the file of vectors; words without a vector are
+        omitted.
     """
     from sentence_transformers.sentence_transformer.modules.tokenizer import WhitespaceTokenizer
 
@@ -409,7 +433,7 @@ def sbert_bags(sentences: Sequence[str], lookup: Lookup) -> Bags:
     rows_by_word = lookup(words | stripped_words | lower_words)
     tokenizer = WhitespaceTokenizer(list(rows_by_word))
     rows = list(rows_by_word.values())
-    # The tokenizer returns the indices of words in the list that it is made of.
+    # The tokenizer returns indices of the list of words that it was made with.
     return [[rows[index] for index in tokenizer.tokenize(sentence)] for sentence in sentences]
 
 
@@ -422,7 +446,7 @@ class BagRecipe(NamedTuple):
     """The packages whose version may change the bags."""
 
 
-RECIPES: Mapping[str, BagRecipe] = {
+BAG_RECIPES: Mapping[str, BagRecipe] = {
     "whitespace": BagRecipe(whitespace_bags),
     # The stop words are the library's.
     "sbert": BagRecipe(sbert_bags, ("sentence-transformers",)),
@@ -439,7 +463,9 @@ DOWNLOAD_PAGES = {
 
 
 def find_vectors(file: str) -> Path:
-    """Find a file of word vectors, by its path or in the folder ``STSBENCH_VECTORS``.
+    """Return the path of a file of word vectors.
+
+    It is searched as a path, and then in the folder that ``STSBENCH_VECTORS`` names.
 
     Args:
         file: A path, or the name of a file in that folder.
@@ -452,7 +478,7 @@ def find_vectors(file: str) -> Path:
     if folder:
         paths.append(folder / file)
     for path in paths:
-        # A pipe or device is an error; a path that is missing is looked for in the other place.
+        # Raises for a path that exists and is no ordinary file, such as a pipe.
         refuse_special_file(path)
         if path.is_file():
             return path
@@ -490,7 +516,7 @@ class FastSentEncoder(BagEncoder, SavedWordEncoder):
         mean: bool = False,
         tokens: str = "whitespace",
     ) -> None:
-        """Find the folder of a training run, and read its configuration.
+        """Find the folder of a trained encoder, and read its configuration.
 
         Args:
             model: A path or a Hub id.
@@ -508,7 +534,10 @@ class FastSentEncoder(BagEncoder, SavedWordEncoder):
         return self._fingerprint(mean=self.mean)
 
     def bags(self, sentences: Sequence[str]) -> Bags:
-        """Return the rows of each sentence's known words in the table of vectors, in order."""
+        """Return for each sentence the rows of its words in the table of vectors, in their order.
+
+        Words that are not in the vocabulary are omitted.
+        """
         bags = []
         for sentence in sentences:
             words = self.split_words(sentence)
@@ -517,7 +546,7 @@ class FastSentEncoder(BagEncoder, SavedWordEncoder):
 
     @cached_property
     def _table(self) -> FloatArray:
-        """The source vectors, (words, d).
+        """The vectors that sentences are made of, (words, d): FastSent's source vectors.
 
         Raises:
             EncoderError: The file of the weights lacks them, or has them in another shape.

@@ -365,9 +365,9 @@ class ProbeEvaluator:
         """Train, choose and test classifiers on the embeddings.
 
         Args:
-            splits: The task's splits; their names give the scheme.
+            splits: The task's splits: ``all``; or ``train``, ``test`` and perhaps ``validation``.
             embed: Embeds sentences.
-            seed: 0 is the published run, see :class:`ProbeProtocol`.
+            seed: The seed of the evaluation; 0 is the run of SentEval's toolkit.
 
         Returns:
             The accuracy as the score, with the accuracies on development items and of the most
@@ -399,7 +399,7 @@ class ProbeEvaluator:
         accuracies = {
             "accuracy": accuracy,
             "dev_accuracy": development_accuracy,
-            # That of always predicting the most frequent class.
+            # The accuracy of always predicting the most frequent class.
             "majority": float((test.labels == most_frequent_class).mean()),
         }
         named_classes = list(map(str, test.classes or train.classes))
@@ -513,6 +513,10 @@ class ProbeEvaluator:
           larger folds (``in_larger``), the mean is M(A) = (A / (q + 1) + (H - A) / q) / k, which
           falls with A. A is at most H and r (q + 1), and at least 0 and H - (k - r) q. So M of
           the largest and of the smallest A are the bounds, and both are possible.
+
+        Args:
+            items: The per-item columns, with ``correct``: 1 for a right prediction, else 0.
+            split: The name of the split that the items are of: ``all`` or ``test``.
         """
         is_correct = np.asarray(items["correct"], dtype=bool)
         n = len(is_correct)
@@ -574,6 +578,9 @@ def _count_classes(splits: Iterable[LabelledSplit | LabelledPairSplit]) -> int:
 
     Labels are numbers of classes from 0; ``classes`` are their names. A class may have a name but
     no items, or items but no name.
+
+    Args:
+        splits: All splits of the task.
 
     Raises:
         DataError: There are fewer than two.

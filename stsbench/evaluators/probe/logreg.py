@@ -282,8 +282,8 @@ class ConvergedSolver:
             items: The m items.
         """
         stack_of_one = classifier[None]
-        (predictions,) = self._predict_classes(stack_of_one, items).T
-        return predictions
+        predictions = self._predict_classes(stack_of_one, items)  # (m, 1)
+        return predictions[:, 0]
 
     def notes(self) -> tuple[str, ...]:
         """Return a note on classifiers that did not converge; empty if all did."""

@@ -78,7 +78,8 @@ OPTIMISERS: dict[str, dict[str, float]] = {
 def parse_optimiser(text: str) -> tuple[str, dict[str, float]]:
     """Parse an optimiser as SentEval writes it: ``"adam"`` or ``"sgd,lr=0.1,momentum=0.9"``.
 
-    Blanks may separate the settings in place of commas.
+    Args:
+        text: The optimiser and its settings; blanks may separate them in place of commas.
 
     Returns:
         The optimiser's name and all its settings by name, with defaults for those that the text

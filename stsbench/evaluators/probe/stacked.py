@@ -294,9 +294,12 @@ class _Stack:
 
         They are drawn on the CPU, so that they are the same on every device.
 
+        Args:
+            batch_size: The number of items b of the batch.
+
         Returns:
-            The factors, (b, h), the same for all classifiers: 0 for a dropped unit. None if there
-            is no dropout or no hidden layer.
+            The factors, (b, h) for h hidden units, the same for all classifiers: 0 for a dropped
+            unit. None if there is no dropout or no hidden layer.
         """
         keep_probability = 1 - self.protocol.dropout
         if keep_probability == 1 or not self.protocol.nhid:

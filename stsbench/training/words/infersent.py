@@ -19,7 +19,7 @@ from stsbench.core.errors import TrainingError
 from stsbench.encoders.cached_files import cached_file_sha256
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.words.recurrent import (
-    RELEASES,
+    INFERSENT_RELEASES,
     BiLstm,
     InferSentConfig,
     Padding,
@@ -266,7 +266,7 @@ class InferSentTraining(StandaloneMethod):
             TrainingError: All labels are the same.
         """
         tokenize = make_tokeniser(self.tokens, lowercase=self.lowercase)
-        release = RELEASES[self.version]
+        release = INFERSENT_RELEASES[self.version]
         texts = [*columns["first"], *columns["second"]]
         ids_by_text, table = vectors.make_table(
             [[release.start_word, *tokenize(text), release.end_word] for text in texts]

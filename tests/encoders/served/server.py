@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from stsbench.encoders.served.openai import PROBE
+from stsbench.encoders.served.openai import PROBE_TEXT
 from tests.encoders.fakes import hashed
 
 
@@ -68,12 +68,14 @@ class Server:
     @property
     def texts(self) -> list[str]:
         """Every text that it has embedded, once; without the one that every run asks for."""
-        return [text for text in dict.fromkeys(chain.from_iterable(self.answered)) if text != PROBE]
+        return [
+            text for text in dict.fromkeys(chain.from_iterable(self.answered)) if text != PROBE_TEXT
+        ]
 
     @property
     def again(self) -> list[str]:
         """The texts that it has embedded before, each as often as it was asked for again."""
-        texts = Counter(text for text in chain.from_iterable(self.answered) if text != PROBE)
+        texts = Counter(text for text in chain.from_iterable(self.answered) if text != PROBE_TEXT)
         return [*(texts - Counter(dict.fromkeys(texts, 1))).elements()]
 
     def fault(self, body: bytes) -> Fault | None:

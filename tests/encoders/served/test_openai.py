@@ -30,7 +30,7 @@ from stsbench.core.parameters import call_with_params
 from stsbench.encoders.base import ServedEncoder
 from stsbench.encoders.engine.embed import BatchShare, Engine
 from stsbench.encoders.served import client
-from stsbench.encoders.served.openai import PROBE, OpenAIEncoder
+from stsbench.encoders.served.openai import PROBE_TEXT, OpenAIEncoder
 from tests.encoders.served.server import Server, serving
 
 OTHERWISE = r"embeds a text otherwise when it is asked for again \(.*another order, or its model has changed; nothing that"
@@ -170,7 +170,7 @@ def test_wrong_order_under_right_indices_is_refused(server, tmp_path):
 def test_the_first_text_the_last_and_an_inner_one_of_each_request_are_asked_again(server):
     encoder(server, in_flight=1).encode(TEXTS)
     first, alone, *others, last = server.answered
-    assert len(first) == 8 and PROBE in first and {*alone} < {*first} and {*alone} < {*last}
+    assert len(first) == 8 and PROBE_TEXT in first and {*alone} < {*first} and {*alone} < {*last}
     # An inner text of each but the last, which has none, and the first text and the last at the end.
     assert len(server.again) == len([first, *others]) - 1 + 3
     # Rounding may move an embedding.
