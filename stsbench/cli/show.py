@@ -73,6 +73,7 @@ def show_command(
         print_json(result_schema())
         return
     if not matches:
+        # The name may be a title, for which all cards are read.
         card_id = _resolve_name(name, catalogue)
         matches = _find_cards(card_id, catalogue) if card_id != name else []
     if not matches:
