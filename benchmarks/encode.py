@@ -1,17 +1,20 @@
 """Embedding the seven STS tests: this engine against sentence-transformers' ``encode``, in one run.
 
     STSBENCH_DATA=DIR python benchmarks/encode.py [--rounds 3] [--checkpoint DIR] [--every 8]
-        [--shape bert-base]
+        [--shape bert-base] [--only float32,int8]
 
 The peer is called as its own evaluators and MTEB call it: each column of each task on its own.
 Sides alternate; each runs at the thread count that was best for it in a warm-up. Both embed
 with the same checkpoint (default: that of the extra ``minilm``). Embeddings must agree, and
-bfloat16's scores must be within 0.1 points. The last column is the share of the processor's peak:
-the FLOP per second that the distinct sentences need without padding, over those that the fastest
-bare product of matrices of that type reaches here (``benchmarks/peak.py``). ``--shape`` embeds by a
-BERT of that shape with random weights, whose scores mean nothing. ``--busy 2`` runs this number of
-other processes beside all sides. If the extras ``onnx`` and ``openvino`` are installed, they run
-too; and OpenVINO in int8 if nncf is, measured on STS-B's training split.
+bfloat16's scores must be within 0.1 points. Beside the seconds stand those of all processors
+together, in which other processes count little. The last column is the share of the processor's
+peak: the FLOP per second that the distinct sentences need without padding, over those that the
+fastest bare product of matrices of that type reaches here (``benchmarks/peak.py``).
+``--shape`` embeds by a BERT of that shape with random weights, whose scores mean nothing.
+``--busy 2`` runs this number of other processes beside all sides. If the extras ``onnx`` and
+``openvino`` are installed, they run too, and ``dtype=int8`` with the former; OpenVINO in int8 if
+nncf is, measured on STS-B's training split. ``--only`` takes the sides alone whose names have one
+of these texts.
 """
 
 from __future__ import annotations
@@ -119,6 +122,7 @@ def runtimes(
     sides = {}
     if find_spec("onnxruntime"):
         sides["stsbench onnx float32"] = ours(checkpoint, backend="onnx")
+        sides["stsbench int8"] = ours(checkpoint, dtype="int8")
     if find_spec("openvino"):
         for dtype in ("float32", "bfloat16"):
             sides[f"stsbench openvino {dtype}"] = ours(checkpoint, backend="openvino", dtype=dtype)
@@ -135,16 +139,20 @@ def runtimes(
 def best_threads(run: Callable[[Columns], object], columns: Columns, counts: Sequence[int]) -> int:
     """Return the thread count at which a tenth of the work is done soonest."""
     sample = [(a[::10], b[::10]) for a, b in columns]
+    if len(counts) == 1:
+        return counts[0]
     seconds = {count: timed(run, sample, count)[0] for count in counts}
     return min(seconds, key=lambda count: seconds[count])
 
 
-def timed(run: Callable[[Columns], object], columns: Columns, threads: int) -> tuple[float, object]:
-    """Run one side at a thread count; return the seconds and its value."""
+def timed(
+    run: Callable[[Columns], object], columns: Columns, threads: int
+) -> tuple[float, float, object]:
+    """Run one side at a thread count; return the seconds, those of processors, and its value."""
     torch.set_num_threads(threads)
-    start = time.perf_counter()
+    start, busy_start = time.perf_counter(), time.process_time()
     result = run(columns)
-    return time.perf_counter() - start, result
+    return time.perf_counter() - start, time.process_time() - busy_start, result
 
 
 def scores(
@@ -225,11 +233,13 @@ def compare(
 ) -> None:
     """Time the sides in turn, and print each against the first."""
     seconds: dict[str, list[float]] = {name: [] for name in sides}
+    busy_seconds: dict[str, list[float]] = {name: [] for name in sides}
     results: dict[str, list[tuple[Array, Array]]] = {}
     for _ in range(rounds):
         for name, run in sides.items():
-            elapsed, result = timed(run, columns, threads[name])
+            elapsed, busy, result = timed(run, columns, threads[name])
             seconds[name].append(elapsed)
+            busy_seconds[name].append(busy)
             results[name] = result  # type: ignore[assignment]
     first = next(iter(sides))
     reference, base = results[first], float(np.median(seconds[first]))
@@ -241,7 +251,14 @@ def compare(
     for name in sides:
         dtype = torch.bfloat16 if "bfloat16" in name else torch.float32
         median = float(np.median(seconds[name]))
-        share_text = describe_share(flop / median, dtype, threads[name])
+        busy = float(np.median(busy_seconds[name]))
+        share_text = ""
+        if "int8" not in name:
+            shares = [
+                describe_share(rate, dtype, threads[name])
+                for rate in (flop / median, flop * threads[name] / busy)
+            ]
+            share_text = f", {shares[0]}, by processors' seconds {shares[1]}"
         pairs = [
             (a, b)
             for p, q in zip(results[name], reference, strict=True)
@@ -251,10 +268,9 @@ def compare(
         cosine = min(float(paired_cosine(a, b)[0].min()) for a, b in pairs)
         shift = np.abs(scores(results[name], gold) - scores(reference, gold)).max()
         print(
-            f"{name:33s} {threads[name]} threads {median:7.1f} s  {base / median:5.2f} x  apart "
-            f"{difference:.1e}, "
-            f"worst cosine {cosine:.4f}, scores {shift:.3f} points, "
-            f"{share_text}"
+            f"{name:33s} {threads[name]} threads {median:7.1f} s  {base / median:5.2f} x, "
+            f"processors {busy:.1f} s, apart {difference:.1e}, "
+            f"worst cosine {cosine:.4f}, scores {shift:.3f} points{share_text}"
         )
 
 
@@ -267,6 +283,7 @@ def main() -> None:
     parser.add_argument("--checkpoint", type=Path, default=None)
     parser.add_argument("--threads", type=int, nargs="*", default=None, help="thread counts to try")
     parser.add_argument("--every", type=int, default=1, help="take each so many-th pair alone")
+    parser.add_argument("--only", default="", help="the sides whose names have one of these texts")
     parser.add_argument("--busy", type=int, default=0, help="other processes beside")
     add_shape_option(parser)
     options = parser.parse_args()
@@ -293,14 +310,16 @@ def measure(checkpoint: Path, options: argparse.Namespace) -> None:
             **our_sides,
             **runtimes(checkpoint, Path(scratch)),
         }
+        texts = options.only.split(",")
+        sides = {name: run for name, run in sides.items() if any(text in name for text in texts)}
         flop = needed(checkpoint, columns)
         with neighbours(options.busy):
             threads = {name: best_threads(run, columns, counts) for name, run in sides.items()}
             compare(sides, columns, gold, threads=threads, rounds=options.rounds, flop=flop)
-    for name, run in our_sides.items():
+    for name in sides.keys() & our_sides.keys():
         print(f"{name}: where the time goes")
-        where_time_goes(run, columns, threads[name])
-    if options.shape:
+        where_time_goes(sides[name], columns, threads[name])
+    if options.shape or options.only:
         return
     first, second = second_run(checkpoint)
     print(

@@ -1,4 +1,4 @@
-"""Ten thousand results: seconds to load them, and of ``stsbench leaderboard`` in each format.
+"""Ten thousand results: seconds to load them, of ``leaderboard`` in each format, and ``compare``.
 
     python benchmarks/results.py [--results 10000]
 
@@ -163,6 +163,13 @@ def main() -> None:
             run = run_command(cache, "leaderboard", "--results", name, "--format", fmt)
             print(
                 f"  {fmt:8} {when} {run.seconds:.2f} s, processor {run.busy_seconds:.2f} s, "
+                f"{len(run.process.stdout):9,} characters"
+            )
+        for when in ("first", "later"):
+            names = ("encoder-0", "encoder-1")
+            run = run_command(cache, "compare", *names, "--results", name)
+            print(
+                f"  compare  {when} {run.seconds:.2f} s, processor {run.busy_seconds:.2f} s, "
                 f"{len(run.process.stdout):9,} characters"
             )
         largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss

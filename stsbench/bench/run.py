@@ -13,6 +13,7 @@ from pathlib import Path
 
 from stsbench.bench.clean import COPIES, CleanScorer, find_copies, score_without_copies
 from stsbench.bench.embedder import SharedState, TaskEmbedder
+from stsbench.bench.int8_cost import report_int8_cost
 from stsbench.bench.plan import Cell, EncoderPlan, RunPlan, expand_seeds
 from stsbench.bench.progress import ProgressTracker, RunCallbacks
 from stsbench.bench.protocols import PlannedTask, load_tasks
@@ -472,6 +473,7 @@ def run_locally(context: RunContext, encoder_plans: Sequence[EncoderPlan]) -> It
                 if is_new:
                     write_result(result, context.plan.results_folder)
                 yield result
+            report_int8_cost(encoder, context.plan, callbacks.on_notice)
 
 
 def run(

@@ -230,7 +230,7 @@ def report_unreadable(new: CheckSide, old: CheckSide | None = None) -> list[Verd
     ]
 
 
-HALF_PRECISION = ("float16", "bfloat16")
+REDUCED_PRECISION = ("float16", "bfloat16", "int8")
 SMALL_TASK_ITEMS = 1800
 """Fewer test items than this are few: TREC has 500, MRPC 1,725; SST2, the next, 1,821."""
 
@@ -264,7 +264,10 @@ TOLERANCES = {
             reason="same encoder, another device or other versions",
         ),
         Tolerance(
-            name="half", points=0.1, reason="half precision on one side or both", by_root=True
+            name="half",
+            points=0.1,
+            reason="half precision or int8 on one side or both",
+            by_root=True,
         ),
         Tolerance(
             name="probe", points=0.5, reason="a probe trained by another device or other versions"
@@ -334,17 +337,17 @@ def difference_class(new: LockedCell, old: LockedCell) -> str:
     """
     # By weights and settings; versions of packages belong to the environment.
     same_encoder = is_same_encoder(new.fingerprint, old.fingerprint)
-    half_precision = any(cell.dtype in HALF_PRECISION for cell in (new, old))
-    if same_encoder and new.environment == old.environment and not half_precision:
+    reduced_precision = any(cell.dtype in REDUCED_PRECISION for cell in (new, old))
+    if same_encoder and new.environment == old.environment and not reduced_precision:
         return "same"
     # An encoder in another precision has another fingerprint, but counts as the same one.
-    differs_in_precision = half_precision and new.dtype != old.dtype
+    differs_in_precision = reduced_precision and new.dtype != old.dtype
     if not same_encoder and not differs_in_precision:
         return "changed"
     # Protocols without a similarity train a classifier or a regressor on the embeddings.
     if "similarity" not in new.protocol:
         return "probe-few" if new.n < SMALL_TASK_ITEMS else "probe"
-    return "half" if half_precision else "other-machine"
+    return "half" if reduced_precision else "other-machine"
 
 
 def parse_tolerances(texts: Sequence[str]) -> dict[str, Tolerance]:

@@ -95,7 +95,7 @@ def reproduce_command(
         ablation=ablation,
         environment=environment,
         base=base,
-        also=parse_assignments(assign),
+        extra_values=parse_assignments(assign),
         seeds=parse_seeds(seeds) if seeds else (),
     )
     if dry_run:

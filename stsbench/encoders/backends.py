@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 
 DTYPES = ("float32", "bfloat16", "float16")
-"""The types of numbers that any backend can compute in."""
+"""The types of numbers that torch can compute in here."""
+INT8 = "int8"
+"""The type of numbers of a file that is made of a checkpoint for ONNX Runtime."""
 
 
 def check_device(name: str) -> None:
@@ -250,6 +252,11 @@ class RuntimeBackend(TorchBackend):
         """Load a file, to run in the backend's type on as many threads as torch would."""
 
     @cached_property
+    def torch_device(self) -> torch.device:
+        """The processor, which these runtimes run on here."""
+        return open_device("cpu")
+
+    @cached_property
     def fingerprint_fields(self) -> Mapping[str, Any]:  # type: ignore[override]
         """What a runtime adds to the fingerprint of an encoder, as JSON values by name.
 
@@ -296,14 +303,25 @@ class RuntimeBackend(TorchBackend):
             EncoderError: The network cannot be exported or loaded, or its output differs from
                 torch's by more than rounding and quantisation explain.
         """
-        from stsbench.encoders.runtimes import RuntimeModel, check_against_torch, export_network
+        from stsbench.encoders.runtimes import RuntimeModel, check_against_torch
 
-        file = self.runtime_file or export_network(network)
+        file = self.runtime_file or self.export(network)
         model = RuntimeModel(self.runtime, file, network, self.open)
         # A quantised file has another precision, such as int8, for which a larger one is allowed.
         max_difference = MAX_OUTPUT_DIFFERENCE.get(self.precision, MAX_QUANTISED_OUTPUT_DIFFERENCE)
         check_against_torch(model, network, max_difference)
         return model
+
+    def export(self, network: Network) -> RuntimeFile:
+        """Export a network to the cache folder, unless it is there already.
+
+        Raises:
+            EncoderError: It cannot be exported.
+            OutputError: The cache folder cannot be written.
+        """
+        from stsbench.encoders.runtimes import export_network
+
+        return export_network(network)
 
     def load_library_model(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see TorchBackend
         """Load a ``SentenceTransformer`` whose transformer is run by this runtime, not by torch.
@@ -322,7 +340,8 @@ class RuntimeBackend(TorchBackend):
         transformer = sentence_transformer[0]
         if transformer.config.output_hidden_states:
             raise EncoderError(
-                f"{self.folder}: its modules take hidden states of all layers; leave 'backend' out"
+                f"{self.folder}: its modules take hidden states of all layers; run them by torch "
+                "in another dtype"
             )
         torch_model = transformer.model
         network = Network(
@@ -373,6 +392,45 @@ class OnnxBackend(RuntimeBackend):
             outputs=[node.name for node in session.get_outputs()],
             run=run,
         )
+
+
+class Int8Backend(OnnxBackend):
+    """ONNX Runtime with an int8 file, which is made of the checkpoint's weights once.
+
+    Attributes:
+        exported: The folder of the file; None until the model is loaded.
+    """
+
+    dtypes = (INT8,)
+    # A float32 file in the checkpoint's folder is not used.
+    default_file = ""
+    exported: Path | None = None
+
+    def __init__(self, folder: Path, *, file: str, dtype: str, device: str) -> None:
+        """Check that no file is named; the parameters are those of the base class.
+
+        Raises:
+            CardError: A file is named.
+        """
+        if file:
+            raise CardError(f"dtype '{INT8}' makes a file itself; leave 'file' or 'dtype' out")
+        super().__init__(folder, file=file, dtype=dtype, device=device)
+
+    @property
+    def notes(self) -> Sequence[str]:  # type: ignore[override]
+        """The note for a result: the runtime's version, and how the file was made and is run."""
+        return [
+            f"run by onnxruntime {version('onnxruntime')} from an {INT8} file that its dynamic "
+            "quantisation made of the checkpoint, one sentence at a time"
+        ]
+
+    def export(self, network: Network) -> RuntimeFile:
+        """Export a network to an int8 file; see the base class."""
+        from stsbench.encoders.runtimes import export_network
+
+        file = export_network(network, int8=True)
+        self.exported = file.folder
+        return file
 
 
 class OpenVinoBackend(RuntimeBackend):
@@ -459,26 +517,28 @@ def resolve_backend_class(name: str, *, dtype: str, device: str) -> type[TorchBa
         EncoderError: Its packages are not installed, or there is no such device here.
     """
     backend_class = look_up("backend", name, BACKENDS)
-    if dtype not in backend_class.dtypes:
+    dtypes = tuple(backend_class.dtypes)
+    label, extra = f"backend '{name}'", name
+    if backend_class in (TorchBackend, OnnxBackend):
+        dtypes += Int8Backend.dtypes
+        if dtype == INT8:
+            backend_class = Int8Backend
+            label, extra = f"dtype '{INT8}'", "onnx"
+    if dtype not in dtypes:
         # For a misspelt type, the nearest one; for a type of other backends, the backend's name.
-        is_known = dtype in DTYPES
-        advice = f" of backend '{name}'" if is_known else suggest(dtype, backend_class.dtypes)
-        raise CardError(
-            f"unknown dtype '{dtype}'{advice}; known: {', '.join(backend_class.dtypes)}"
-        )
+        is_known = dtype in (*DTYPES, INT8)
+        advice = f" of backend '{name}'" if is_known else suggest(dtype, dtypes)
+        raise CardError(f"unknown dtype '{dtype}'{advice}; known: {', '.join(dtypes)}")
     runs_own_files = bool(backend_class.suffixes)
     if not runs_own_files:  # torch, on any device
         check_device(device)
         return backend_class
     if device not in ("auto", "cpu"):
-        raise CardError(
-            f"backend '{name}' runs on the CPU here, not on '{device}'; leave 'device' out"
-        )
+        raise CardError(f"{label} runs on the CPU here, not on '{device}'; leave 'device' out")
     packages = (*backend_class.libraries, "onnx", "onnxscript")
     missing_packages = [package for package in packages if find_spec(package) is None]
     if missing_packages:
         raise EncoderError(
-            f"backend '{name}' needs {', '.join(missing_packages)}; "
-            f"run: pip install 'stsbench[{name}]'"
+            f"{label} needs {', '.join(missing_packages)}; run: pip install 'stsbench[{extra}]'"
         )
     return backend_class

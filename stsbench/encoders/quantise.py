@@ -22,7 +22,7 @@ from stsbench.data.corpora.corpus import Corpus
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.network import NamedArrays, origin_note_path
-from stsbench.encoders.runtimes import RuntimeModel, silence_exporters
+from stsbench.encoders.runtimes import RuntimeModel, quantise_weights, silence_exporters
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 
@@ -55,11 +55,7 @@ def quantise_onnx(name: str | Path, out: Path) -> None:
 
     def write_onnx(encoder: Encoder, model: RuntimeModel, path: Path) -> str:
         """Write the int8 file to a path; return a note on how it was made."""
-        from onnxruntime.quantization import QuantType, quantize_dynamic
-
-        # One scale per channel, a column of weights. The library's default, one scale per matrix,
-        # moves embeddings much farther.
-        quantize_dynamic(model.file.path, path, weight_type=QuantType.QInt8, per_channel=True)
+        quantise_weights(model.file.path, path)
         return (
             "made int8 by the dynamic quantisation of onnxruntime "
             f"{version('onnxruntime')}, a scale a channel"

@@ -10,15 +10,20 @@ from string import Template
 from stsbench.core.errors import StsbenchError
 from stsbench.data.card_draft import CardLocation, Draft
 
-FOLDER = Path(__file__).parent / "draft"
+TEMPLATES_FOLDER = Path(__file__).parent / "draft"
 """Templates of a module and a recipe, and pairs for a first run, which were written for it."""
 
 
 def draft_method(location: CardLocation) -> Draft:
-    """Draft a method's module and pairs, in the current folder, and its recipe.
+    """Draft a new training method: a Python module, a file of sentence pairs, and a recipe.
+
+    Module and pairs are for the current folder. Nothing is written here.
 
     Args:
-        location: The location of the recipe; the method and its module have the same name.
+        location: The name of the recipe, which the method and its module get too, and its path.
+
+    Returns:
+        The contents of the three files by path, and a line of explanation for each.
 
     Raises:
         StsbenchError: The name cannot be that of a module, or is that of another module.
@@ -26,13 +31,14 @@ def draft_method(location: CardLocation) -> Draft:
     name = location.name
     module_path = Path(f"{name}.py")
     _check_module_name(name, module_path)
+    # "my_method" becomes "MyMethod".
     class_name = "".join(word[:1].upper() + word[1:] for word in name.split("_"))
     names = {"name": name, "class_name": class_name or "Method"}
     pairs_path = Path(f"{name}.csv")
     return Draft(
         files={
             module_path: _fill_template("method.py.txt", names),
-            pairs_path: (FOLDER / "pairs.csv").read_text(encoding="utf-8"),
+            pairs_path: (TEMPLATES_FOLDER / "pairs.csv").read_text(encoding="utf-8"),
             location.path: _fill_template("recipe.toml", names),
         },
         findings=[
@@ -49,9 +55,13 @@ def _check_module_name(name: str, module_path: Path) -> None:
 
     Args:
         name: The name.
-        module_path: The path of the module, which may exist.
+        module_path: The path of the module, which may exist already.
+
+    Raises:
+        StsbenchError: The name is not that of a module, or another module has it.
     """
     if not name.isidentifier() or keyword.iskeyword(name) or not name.isascii():
+        # A suggestion for the message: other characters than letters, digits, "_" replaced by "_".
         valid_name = "".join(
             character if character.isalnum() or character == "_" else "_" for character in name
         )
@@ -70,5 +80,5 @@ def _check_module_name(name: str, module_path: Path) -> None:
 
 def _fill_template(file_name: str, names: dict[str, str]) -> str:
     """Return a template of the folder with names filled in."""
-    template = Template((FOLDER / file_name).read_text(encoding="utf-8"))
+    template = Template((TEMPLATES_FOLDER / file_name).read_text(encoding="utf-8"))
     return template.substitute(names)

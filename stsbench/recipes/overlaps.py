@@ -31,11 +31,16 @@ def find_overlaps(
     base: Checkpoint | None = None,
     teachers: Sequence[NamedEncoder] = (),
 ) -> dict[str, Overlap]:
-    """Return how much of each STS test a run has read in training: sentences, scores or nothing.
+    """Return how much of each STS task's test data a training run has read.
 
-    The training of the start counts as well: by the record of its own run, or by the card of an
-    encoder with the same checkpoint, and otherwise it is unknown. It does not count if the weights
-    are drawn anew. The training of teachers counts too.
+    An overlap is ``none``, ``text`` (test sentences were read), ``gold`` (their scores too) or
+    ``unknown``. The worst of three counts:
+
+    * the overlap of the corpus with the test data;
+    * that of the checkpoint that the run starts from: as recorded by the run that trained it, or by
+      the card of an encoder with the same checkpoint, else unknown. It does not count if all
+      weights are drawn anew.
+    * that of the teachers.
 
     Args:
         plan: The plan of the run.
@@ -44,7 +49,7 @@ def find_overlaps(
         teachers: The encoders whose embeddings it learns from.
 
     Returns:
-        The overlap by task, of every STS task whose data are available locally.
+        The overlap by the name of the task, of every STS task whose data are available locally.
     """
     from stsbench.data.corpora.overlap import find_overlap
 
@@ -61,6 +66,7 @@ def find_overlaps(
         }
     if base is None or plan.card.base.from_scratch:
         return overlaps
+    # With this file the base is itself the result of a training run.
     if (base.folder / RUN_FILE).is_file():
         base_run = TrainedRun.read(base.folder)
         base_overlaps = {task: base_run.overlap_with(task) for task in overlaps}
@@ -79,18 +85,23 @@ def _worse_overlap(first: Overlap, second: Overlap) -> Overlap:
 def _find_overlap_in_cards(plan: TrainPlan, checkpoint: Checkpoint) -> Overlap:
     """Look up in the cards of encoders how much test text a checkpoint has been trained on.
 
+    A card describes a known encoder; the catalogue finds cards by their names.
+
     Args:
-        plan: The plan, whose ``base`` may be the name of a card, a Hub id or a folder.
+        plan: The plan of a training; its ``base``, what the user wants to start from, may be the
+            name of a card, an id on the Hugging Face Hub or a folder.
         checkpoint: The checkpoint that training starts from.
 
     Returns:
-        The overlap of the card that the user names; or else the worst in the cards with the same
-        model or the same weights; ``unknown`` if there is no such card.
+        The overlap in the card that the user names; or else the worst overlap in the cards with the
+        same model or the same weights; ``unknown`` if there is no such card.
     """
     catalogue = plan.catalogue
+    # "baselines" are the cards of encoders, by name.
     if plan.base in catalogue.paths("baselines"):
         return catalogue.encoder(plan.base).overlap
     model = plan.base or plan.card.base.model
+    # SHA-256 of the file of weights; empty if it has another name.
     weights_hash = checkpoint.file_hashes().get("weights/model.safetensors", "")
     overlaps: list[Overlap] = []
     for card in map(catalogue.encoder, catalogue.paths("baselines")):
@@ -103,4 +114,5 @@ def _find_overlap_in_cards(plan: TrainPlan, checkpoint: Checkpoint) -> Overlap:
         has_model = bool(model) and card.params.get("model") == model
         if has_weights or has_model:
             overlaps.append(card.overlap)
+    # OVERLAP_ORDER lists the overlaps from the best to the worst.
     return max(overlaps, key=OVERLAP_ORDER.index, default="unknown")

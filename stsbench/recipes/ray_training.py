@@ -71,18 +71,23 @@ class RayTraining:
         return self.stack.enter_context(connect_ray(self.launcher))
 
     def train(self, plan: TrainPlan, *, on_progress: OnProgress) -> TrainedRun:
-        """Train a plan; lost workers are started again, and resume from the last checkpoint.
+        """Train a plan on the workers of a Ray cluster, or return its finished run.
+
+        If a worker is lost, all are started again, up to ``MAX_TRIES`` times in all, and resume
+        from the last checkpoint.
 
         Args:
-            plan: The plan of the run.
+            plan: The plan of the run: a recipe with a seed, and its folders.
             on_progress: Called with the progress of the first worker.
 
         Raises:
-            StsbenchError: The recipe cannot be trained, or machines do not share its folders.
+            StsbenchError: The recipe cannot be trained, or the cluster's machines do not share its
+                folders.
         """
         finished = find_finished_run(plan)
         if finished is not None:
             return finished
+        # Workers on other machines may have other default folders: so these are fixed here.
         plan = replace(
             plan,
             data=plan.data or settings.data_folder(),
@@ -91,8 +96,10 @@ class RayTraining:
         if not starts_own_ray(self.launcher):
             read_paths = [Path(plan.base or "."), plan.data, plan.corpora, *plan.catalogue.folders]
             check_shared(self.ray, read_paths, plan.out)
+        # Whether a worker has reported progress.
         self.has_begun = False
         for n_tries in range(1, MAX_TRIES + 1):
+            # Why a worker was lost; None if the run is finished.
             problem = self._fit(plan, on_progress)
             if problem is None:
                 break
@@ -105,16 +112,19 @@ class RayTraining:
             self.on_notice(
                 f"seed {plan.seed}: {problem}; resumes {start} ({n_tries + 1} of {MAX_TRIES})"
             )
-            # If the first try has begun anew, the next ones resume it.
+            # A ``fresh`` plan trains anew; once that has begun, further tries must resume it.
             plan = replace(plan, fresh=plan.fresh and not self.has_begun)
         return TrainedRun.read(plan.folder)
 
     def _choose_workers(self) -> _WorkerGroup:
-        """Return the workers that train together: on GPUs if there are any.
+        """Return how many workers train together, and whether on GPUs.
+
+        GPUs are used if the cluster has any. ``devices`` is the number that the user requests; None
+        is for all GPUs.
 
         Raises:
-            StsbenchError: The cluster has fewer devices, or no GPU and the number of cores is not
-                given.
+            StsbenchError: The cluster has fewer devices than requested; or it has no GPU, and no
+                number is requested.
         """
         resources = self.ray.cluster_resources()
         use_gpus = bool(resources.get("GPU"))
@@ -133,14 +143,14 @@ class RayTraining:
         return _WorkerGroup(n_workers, use_gpus)
 
     def _fit(self, plan: TrainPlan, on_progress: OnProgress) -> str | None:
-        """Let Ray train the plan once.
+        """Let the workers of a Ray cluster train a plan, until it is finished or one is lost.
 
         Args:
             plan: The plan of the run; its folder has the checkpoints to resume from.
             on_progress: Called with the progress of the first worker.
 
         Returns:
-            Why workers were lost, as text; None if the run is finished.
+            Why a worker was lost, as text; None if the run is finished.
 
         Raises:
             StsbenchError: A worker has raised a user error, or the cluster has too few devices.
@@ -158,6 +168,7 @@ class RayTraining:
             self._forward_progress(on_progress) as report,
             scratch_folder(self.launcher, plan.out) as storage,
         ):
+            # The argument of the function that each worker runs.
             config = {"plan": plan, "folder": str(Path.cwd()), "report": report}
             trainer = TorchTrainer(
                 _train_on_worker,
@@ -172,7 +183,7 @@ class RayTraining:
             except train.WorkerGroupError as error:
                 return explain_worker_loss(error.worker_failures)
             except SystemExit as error:
-                # Ray ends a program so after Ctrl-C, when its workers have ended.
+                # Ray raises this after Ctrl-C, when its workers have ended.
                 raise Interrupted("stopped; to resume, run it again without `fresh`") from error
         return None
 
@@ -180,9 +191,13 @@ class RayTraining:
     def _forward_progress(
         self, on_progress: OnProgress
     ) -> Iterator[Callable[[TrainingProgress], None]]:
-        """Yield a function that workers call with their progress, which is reported here.
+        """Yield a function for workers on other machines, which sends their progress here.
 
-        A queue of Ray connects the two.
+        A queue of Ray carries it; within the block a thread takes it from the queue and calls the
+        callback.
+
+        Args:
+            on_progress: Called with each progress.
         """
         from ray.util.queue import Queue
 
@@ -190,11 +205,16 @@ class RayTraining:
         has_ended = threading.Event()
 
         def forward() -> None:
-            """Report what is in the queue every few seconds, and once more after the end."""
+            """Call ``on_progress`` with what is in the queue, again and again.
+
+            The last time is after the training has ended, which sets the event ``has_ended``.
+            ``has_begun`` records that there was any progress.
+            """
             is_last = False
             while not is_last:
+                # True if the training ends within this time.
                 is_last = has_ended.wait(POLL_SECONDS)
-                # The queue's worker may be lost too.
+                # The process that holds the queue may be lost too.
                 with suppress(self.ray.exceptions.RayError):
                     for progress in queue.get_nowait_batch(queue.qsize()):
                         self.has_begun = True
@@ -202,7 +222,7 @@ class RayTraining:
 
         thread = threading.Thread(target=forward, daemon=True)
         thread.start()
-        # Sent without waiting for the queue, unlike ``queue.put``.
+        # Sends without waiting for the queue, unlike ``queue.put``.
         put: Any = queue.actor.put_nowait
         try:
             yield put.remote
@@ -215,7 +235,7 @@ def explain_worker_loss(failures: Mapping[int, Exception]) -> str:
     """Return as text why a worker was lost, or raise the error by which training has failed.
 
     Args:
-        failures: The exception of each failed worker, by its rank.
+        failures: The exception of each failed worker, by the worker's number (rank).
 
     Raises:
         StsbenchError: A worker has raised a user error.
@@ -225,19 +245,20 @@ def explain_worker_loss(failures: Mapping[int, Exception]) -> str:
     for error in errors:
         if isinstance(error, StsbenchError):
             raise error
+    # Ray itself raises an error for a lost worker. The other workers then fail with errors of their
+    # own, since they wait for what the lost one would have sent.
     for error in errors:
-        # Ray itself raises an error for a lost worker. The other workers then fail with errors of
-        # their own, since they wait for what the lost one would have sent.
         if type(error).__module__.startswith("ray."):
             return f"a worker was lost ({as_one_line(error)[:100]})"
     raise errors[0]
 
 
 def _train_on_worker(config: Mapping[str, Any]) -> None:
-    """Train a worker's part of the batches; the first worker reports the progress.
+    """Train a plan as one of the workers of a cluster; each trains on its part of every batch.
 
     Args:
-        config: The plan, the current folder, and the function that reports progress.
+        config: ``plan``, the plan; ``folder``, the folder to work in; and ``report``, the function
+            to which the first worker passes its progress.
     """
     from ray import train
 
@@ -251,13 +272,14 @@ def check_shared(ray: Ray, read_paths: Iterable[Path | None], written_folder: Pa
     """Check that all machines of a cluster share the folders of a training.
 
     Args:
-        ray: The package, connected.
-        read_paths: Paths that are read, beside the current folder; those that do not exist pass.
+        ray: The package Ray, connected to the cluster.
+        read_paths: Paths that are read, beside the current folder; None and paths that do not exist
+            are not checked.
         written_folder: The folder that is written to.
 
     Raises:
         TrainingError: A machine lacks a path, or has another folder under that path; the message
-            names the first.
+            names the first such path.
     """
     paths = [Path.cwd()]
     paths += [path.absolute() for path in read_paths if path is not None and path.exists()]
@@ -277,9 +299,11 @@ def scratch_folder(launcher: str, parent: Path) -> Iterator[Path]:
 
     Args:
         launcher: The name or address of the cluster.
-        parent: A folder that all machines share, in which it is made unless there is one machine.
+        parent: A folder that all machines share. The temporary folder is made in it; for a cluster
+            of this machine alone, in the system's folder for temporary files.
     """
     shared_parent = None
+    # ``starts_own_ray``: the cluster is started here, on this machine alone.
     if not starts_own_ray(launcher):
         parent.mkdir(parents=True, exist_ok=True)
         shared_parent = parent.absolute()

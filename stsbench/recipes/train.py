@@ -168,26 +168,29 @@ def train(
 
 
 def _format_call(recipe: str, *, seed: int, **arguments: object) -> str:
-    """Return a call of :func:`train` as Python, which is printed with a run that was stopped.
+    """Return the Python call of :func:`train` with which a user can resume a stopped run.
 
     Args:
-        recipe: The recipe.
+        recipe: The name of the recipe, or the path of its card.
         seed: The seed of the run.
-        arguments: The other arguments by name; those that are empty, None or False are left out.
+        arguments: The other arguments by name; those that are empty, None or False are omitted.
     """
     keywords = "".join(f", {key}={value!r}" for key, value in arguments.items() if value)
     return f"stsbench.train({recipe!r}, seed={seed}{keywords})"
 
 
 def run_training(plan: TrainPlan, *, on_progress: OnProgress = lambda progress: None) -> TrainedRun:
-    """Train a recipe for one seed and write its encoder.
+    """Train a recipe for one seed, and write the encoder into the plan's folder.
 
     A finished run is not trained again, and a stopped one resumes from its last checkpoint, unless
     the plan is ``fresh``.
 
     Args:
-        plan: The plan of the run.
-        on_progress: Called after each step.
+        plan: The plan of the run: the recipe (``card``), the seed, and the folder.
+        on_progress: Called with the progress after each step.
+
+    Returns:
+        The finished run, read from its folder.
 
     Raises:
         StsbenchError: The recipe cannot be trained; the message says why, and what is stored.
@@ -196,15 +199,17 @@ def run_training(plan: TrainPlan, *, on_progress: OnProgress = lambda progress: 
     if finished is not None:
         return finished
     if uses_training_loop(plan.card):
-        # A missing start is reported before torch is loaded.
+        # Raises an error if no checkpoint to start from is named: before torch is loaded.
         check_start_is_named(plan)
     with _writable_folder(plan):
         trainer = load_trainer(plan)
+        # The file of the values that must be the same if the run is resumed.
         _write_start(plan, trainer)
-        # The weights of an old run in the folder are about to be replaced: without its record it
-        # no longer counts as finished.
+        # The record of a finished run in the folder is removed, because its weights are about to
+        # be replaced.
         (plan.folder / RUN_FILE).unlink(missing_ok=True)
         outcome = trainer.train(on_progress)
+        # Of several processes that train together the first (rank 0) writes.
         if plan.processes.rank == 0:
             _write_record(plan, trainer, outcome)
         plan.processes.wait()
@@ -212,17 +217,22 @@ def run_training(plan: TrainPlan, *, on_progress: OnProgress = lambda progress: 
 
 
 def find_finished_run(plan: TrainPlan) -> TrainedRun | None:
-    """Find the finished run of a plan; None if there is none, or the plan is ``fresh``.
+    """Find the finished run in a plan's folder; None if there is none, or the plan is ``fresh``.
+
+    A ``fresh`` plan trains again in any case. A folder holds a finished run if it has the record
+    ``RUN_FILE``.
 
     Args:
-        plan: The plan, which also names the folder.
+        plan: The plan, which names the folder.
 
     Raises:
-        OutputError: The folder holds a run of this name with another recipe, base or text.
+        OutputError: The folder holds a run with another recipe, start or text than the plan's.
     """
     if plan.fresh or not (plan.folder / RUN_FILE).is_file():
         return None
     finished = TrainedRun.read(plan.folder)
+    # The first difference as text; empty if there is none. ``deciding_tables`` returns the parts of
+    # a recipe that decide what is trained.
     difference = (
         describe_recipe_difference(deciding_tables(finished.card), deciding_tables(plan.card))
         or _describe_other_base(plan, finished)
@@ -239,13 +249,16 @@ def find_finished_run(plan: TrainPlan) -> TrainedRun | None:
 def _describe_other_base(plan: TrainPlan, finished: TrainedRun) -> str:
     """Return how the base of a finished run differs from the plan's; empty if it does not.
 
-    If the plan's base is a folder, the hashes of the files that both have are compared, since the
-    folder may have been trained again; otherwise the names that the user has passed.
+    The base is the checkpoint that training starts from. If the plan's base is a local folder, the
+    hashes of the files that it and the run's record have in common are compared, since the folder
+    may have been trained again. Otherwise the names that the user has passed are compared.
 
     Args:
         plan: The training that is requested now.
-        finished: The finished run in its folder.
+        finished: The finished run in the plan's folder.
     """
+    # The local folder of the plan's base, if it may be one: the user's, or the run of the recipe
+    # that this recipe continues from.
     folder = None
     if plan.base:
         folder = Path(plan.base)
@@ -255,6 +268,7 @@ def _describe_other_base(plan: TrainPlan, finished: TrainedRun) -> str:
         if plan.base == finished.user_base:
             return ""
         return f"base ({finished.user_base}, now {plan.base})"
+    # By file name.
     hashes = find_checkpoint(str(folder)).file_hashes()
     old_hashes = finished.base_files
     common_names = hashes.keys() & old_hashes.keys()
@@ -263,14 +277,14 @@ def _describe_other_base(plan: TrainPlan, finished: TrainedRun) -> str:
 
 
 def _describe_other_text(plan: TrainPlan, finished: TrainedRun) -> str:
-    """Return the word ``text`` if a user's file of text has changed since a run; else empty.
+    """Return "text" if a finished run was trained on other text than the plan's, else "".
 
-    It is empty too for a corpus of a card, which cannot change, and for a file that is no longer
-    available, of which it is unknown.
+    Only a user's own file is compared, by its hash. A corpus of the catalogue of cards cannot
+    change. If the file is no longer available, it is unknown whether it has changed: "".
 
     Args:
         plan: The training that is requested now.
-        finished: The finished run in its folder.
+        finished: The finished run in the plan's folder.
     """
     if plan.card.data.corpus in plan.catalogue.corpora():
         return ""
@@ -290,16 +304,19 @@ def deciding_tables(card: RecipeCard) -> dict[str, Any]:
 
 
 def _write_start(plan: TrainPlan, trainer: Trainer) -> None:
-    """Write the start file of a run: the values that must be the same for a run that resumes it.
+    """Write the start file of a run: the values that must be the same if the run is resumed.
 
-    For a ``fresh`` plan older checkpoints are deleted. All processes call it, the first one writes.
+    If the folder has checkpoints, these values are compared with the file that is there. For a
+    ``fresh`` plan the checkpoints are deleted instead. All processes that train together call this
+    function; the first one (rank 0) writes.
 
     Args:
         plan: The plan of the run, which names its folder.
-        trainer: The trainer, for its corpus, base and teachers.
+        trainer: The trainer, with the hashes of its corpus, of its base (the checkpoint that it
+            starts from, None if there is none) and of its teachers.
 
     Raises:
-        TrainingError: The run would resume from checkpoints that have another start.
+        TrainingError: The folder has checkpoints of a run with other values.
     """
     start = TrainingStart(
         recipe=deciding_tables(plan.card),
@@ -334,8 +351,8 @@ def _write_start(plan: TrainPlan, trainer: Trainer) -> None:
 def _writable_folder(plan: TrainPlan) -> Iterator[None]:
     """Make the folder of a run before the block, and check that it can be written.
 
-    If a user error ends the block before anything but the start file is stored, the folder is
-    removed again, and with it the recipe's folder if it is then empty.
+    If a user error ends the block while the folder holds nothing but the file ``START_FILE``, the
+    folder is removed again, and the folder above it if it is then empty.
 
     Args:
         plan: The plan of the run, which names the folder.
@@ -353,9 +370,10 @@ def _writable_folder(plan: TrainPlan) -> Iterator[None]:
     try:
         yield
     except StsbenchError:
-        # rmdir removes empty folders only, so that nothing that is stored can be lost.
+        # ``rmdir`` removes only empty folders, so that nothing that is stored can be lost.
         with suppress(OSError):
             (folder / "checkpoints").rmdir()
+        # No other file than the start file.
         if {path.name for path in folder.iterdir()} <= {START_FILE}:
             (folder / START_FILE).unlink(missing_ok=True)
             with suppress(OSError):
@@ -365,13 +383,15 @@ def _writable_folder(plan: TrainPlan) -> Iterator[None]:
 
 
 def _write_record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -> None:
-    """Write the record of a run, which completes its folder, and remove its checkpoints.
+    """Write the record of a run, which marks it as finished, and remove its checkpoints.
 
     Args:
         plan: The plan of the run, which names its folder.
-        trainer: The trainer, for its corpus, base and teachers; no base if it started from nothing.
+        trainer: The trainer, with its corpus, its teachers, and its base: the checkpoint that it
+            started from, None if it started from nothing.
         outcome: The number of steps, the curve, and its point whose weights were selected.
     """
+    # The commit of stsbench's source, and whether files differ from it.
     commit, is_dirty = provenance.commit()
     corpus = trainer.corpus
     teachers = trainer.teachers
@@ -401,7 +421,7 @@ def _write_record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -
             "dirty": is_dirty,
         },
     }
-    # The checkpoints go last: until the record is there, the run can be continued from them.
+    # Checkpoints are removed last: the run can be resumed from them until its record is written.
     write_atomically(plan.folder / RUN_FILE, (json.dumps(record, indent=1) + "\n").encode())
     shutil.rmtree(plan.folder / "checkpoints", ignore_errors=True)
     (plan.folder / START_FILE).unlink(missing_ok=True)

@@ -111,17 +111,23 @@ def read_recipe(
 ) -> NamedRecipe:
     """Read a recipe, and replace some of its values.
 
+    A recipe is a TOML file (a card) with tables such as ``[training]`` and ``[data]``.
+
     Args:
         spec: The id of a recipe, an id with replaced values (``simcse-small+temperature=0.1``), or
             the path of a card.
-        catalogue: The cards.
+        catalogue: The cards, by which the id is found.
         params: Further values by key: ``training.batch_size``, or ``batch_size`` if only one table
             has this key. A key that no table has is a parameter of the method.
+
+    Returns:
+        The recipe with the new values, and its name, to which they are added.
 
     Raises:
         UnknownName: There is no such recipe.
         CardError: A value is not valid.
     """
+    # The id without the replaced values, and these.
     stem, changes = _split_spec(spec, catalogue)
     if spec.endswith(".toml"):
         path = Path(spec)
@@ -131,16 +137,19 @@ def read_recipe(
     replaced = merge_parameters(spec, changes, params=params or {})
     if not replaced:
         return NamedRecipe(name, card)
+    # The card as a dict of dicts.
     tables = msgspec.to_builtins(card)
     for key, value in replaced.items():
         _replace_value(tables, key, value)
-    new, old = tables["training"], card.training
-    # A length is in epochs or in steps. If the card has one of these and the user sets the other
-    # alone, that replaces it.
-    if new["steps"] and old.steps is None and new["epochs"] == old.epochs:
-        new["epochs"] = None
-    elif new["epochs"] and old.epochs is None and new["steps"] == old.steps:
-        new["steps"] = None
+    new_training, old_training = tables["training"], card.training
+    # The length of a training is in epochs or in steps, never both. If the card has one of these
+    # and the user sets only the other, the card's is removed.
+    sets_steps = new_training["steps"] and old_training.steps is None
+    sets_epochs = new_training["epochs"] and old_training.epochs is None
+    if sets_steps and new_training["epochs"] == old_training.epochs:
+        new_training["epochs"] = None
+    elif sets_epochs and new_training["steps"] == old_training.steps:
+        new_training["steps"] = None
     assignments = [f"{key}={value}" for key, value in sorted(replaced.items())]
     new_card = convert(tables, RecipeCard, where=f"recipe {name}: `params`")
     return NamedRecipe("+".join([name, *assignments]), new_card)
@@ -160,14 +169,14 @@ def plan_training(
     """Plan the training of a recipe with the values that a user replaces, for its first seed.
 
     Args:
-        spec: The recipe, as for :func:`read_recipe`.
-        catalogue: The cards.
-        params: Values by key.
+        spec: The id of a recipe, perhaps with replaced values, or the path of its card.
+        catalogue: The cards, by which the id is found.
+        params: New values of the recipe by key, such as ``batch_size``.
         text: The corpus or file to train on; None for the recipe's.
         keep: The weights to keep, ``best`` or ``last``; None for the recipe's.
         base: The checkpoint to start from; empty for that of the recipe.
         name: The name of the trained encoder; empty for that of the recipe.
-        settings: Further fields of the plan.
+        settings: Further fields of :class:`TrainPlan`, such as its folders.
 
     Raises:
         UnknownName: There is no such recipe.
@@ -196,19 +205,21 @@ def replace_values(
     text: str | None = None,
     keep: str | None = None,
 ) -> dict[str, Any]:
-    """Return the values of a recipe that a user replaces, by key, for :func:`read_recipe`.
+    """Return all values of a recipe that a user replaces, by key, for :func:`read_recipe`.
+
+    They are ``params``, with ``text`` added as ``data.corpus``, and ``keep`` as ``selection.keep``.
 
     Args:
-        spec: The recipe, as for :func:`read_recipe`.
-        catalogue: The cards.
-        params: Values by key.
-        base: The checkpoint to start from, which is not among the returned values; empty for that
+        spec: The id of a recipe, perhaps with replaced values, or the path of its card.
+        catalogue: The cards, by which the id is found.
+        params: New values of the recipe by key, such as ``training.batch_size`` or ``batch_size``.
+        base: The checkpoint to start from, which is only compared with ``params``; empty for that
             of the recipe.
         text: The corpus or file to train on; None for the recipe's.
         keep: The weights to keep, ``best`` or ``last``; None for the recipe's.
 
     Raises:
-        StsbenchError: Two of them replace the same value.
+        StsbenchError: Two arguments replace the same value.
     """
     values = dict(params)
     base_keys = [key for key in values if key.startswith("base.")]
@@ -216,13 +227,13 @@ def replace_values(
         raise StsbenchError(f"`params={base_keys[0]}` has no effect beside `base`; leave it out")
     for name, key, value in (("text", "data.corpus", text), ("keep", "selection.keep", keep)):
         if value is not None:
-            # A key may be written with and without its section.
+            # Users may write a key with its table or without.
             _, short_key = key.split(".")
             if key in values or short_key in values:
                 raise StsbenchError(f"`{name}` and `params` both give {key}; leave out one of them")
             values[key] = value
     if text is not None and Path(text) == Path(read_recipe(spec, catalogue).card.data.corpus):
-        # The text is that of the recipe anyway, so that the run keeps the recipe's name.
+        # Not replaced, as it is the recipe's own text: so the run keeps the recipe's name.
         del values["data.corpus"]
     return values
 
@@ -238,7 +249,7 @@ def _split_spec(spec: str, catalogue: Catalogue) -> tuple[str, Mapping[str, Any]
 
 RECIPE_TABLES = ("training", "student", "selection", "data", "base", "params")
 """The tables of a recipe whose values can be replaced."""
-SECTION_KEYS = [
+KEYS_OF_ALL_METHODS = [
     key
     for section in (TrainingSection, StudentSection, SelectionSection, CorpusSection, BaseSection)
     for key in section.__struct_fields__
@@ -251,10 +262,13 @@ def _replace_value(
     key: str,
     value: Any,  # noqa: ANN401 - any TOML value
 ) -> None:
-    """Replace one value in a recipe's tables.
+    """Replace one value in a recipe's tables, in place.
+
+    A key without a table is that of the one table that has it. If no table has it, it is a
+    parameter of the training method, in the table ``params``.
 
     Args:
-        tables: The recipe as plain values.
+        tables: The recipe: for each table its values by key.
         key: The key, perhaps with its table: ``training.batch_size``.
         value: The new value.
 
@@ -268,7 +282,6 @@ def _replace_value(
             raise CardError(f"`params={key}`: no table '{table_name}'{hint}")
         tables[table_name][table_key] = value
         return
-    # A key without a table is that of the one table that has it, or else the method's own.
     candidates = [name for name in RECIPE_TABLES if name != "params" and key in tables[name]]
     if len(candidates) > 1:
         choices = " or ".join(f"{name}.{key}" for name in candidates)
@@ -293,7 +306,13 @@ def lines_as_documents(corpus: Corpus) -> Corpus:
 
 
 def load_validation(plan: TrainPlan) -> Callable[[Encoder], float]:
-    """Return the function that scores an encoder on a plan's development split.
+    """Load the development split of a plan's recipe, and return a function that scores encoders.
+
+    Args:
+        plan: The plan; the table ``[selection]`` of its recipe names task, split and similarity.
+
+    Returns:
+        A function from an encoder to its score on the split.
 
     Raises:
         DataError: The split cannot be read, or is not of pairs with gold scores.
@@ -306,6 +325,12 @@ def load_validation(plan: TrainPlan) -> Callable[[Encoder], float]:
 def load_text(plan: TrainPlan) -> Corpus:
     """Load the text that a plan's recipe trains on, as its table ``[data]`` describes.
 
+    Args:
+        plan: The plan, with the recipe (``card``), the folders and the seed.
+
+    Returns:
+        The corpus: columns of text or labels.
+
     Raises:
         CardError: A value of the table does not fit the corpus.
         DataError: The corpus cannot be read.
@@ -317,12 +342,14 @@ def load_text(plan: TrainPlan) -> Corpus:
         section.corpus, corpora=plan.corpora, data=plan.data, catalogue=plan.catalogue
     )
     if section.where:
+        # Ordered text, whose sentences are neighbours, must not lose rows.
         check_unordered(corpus, key="where")
         corpus = select_rows(corpus, section.where)
     if section.form:
         # Labelled pairs become pairs or triplets of an anchor with its positive and negative.
         corpus = to_form(corpus, section.form)
     if section.sentences:
+        # The distinct sentences of all columns.
         corpus = corpus.sentences()
     if section.max_words is not None:
         corpus = limit_words(corpus, section.max_words)
@@ -334,7 +361,10 @@ def load_text(plan: TrainPlan) -> Corpus:
 
 
 def _draw_rows(corpus: Corpus, n_rows: int, *, seed: int, upsample: bool) -> Corpus:
-    """Return rows that are drawn from a corpus, in its order; the first rows of ordered text.
+    """Return rows that are drawn at random from a corpus, in its order.
+
+    Of ordered text, which has a column ``document_id``, the first rows are taken instead: a
+    sentence's neighbours are what is learned from.
 
     Args:
         corpus: The corpus.
@@ -345,20 +375,22 @@ def _draw_rows(corpus: Corpus, n_rows: int, *, seed: int, upsample: bool) -> Cor
     Raises:
         CardError: The corpus has fewer rows, or is ordered text that cannot be repeated.
     """
+    # A batch needs two rows; a single one can be repeated.
     min_rows = 1 if upsample else 2
     if not min_rows <= n_rows <= len(corpus):
         hint = "" if n_rows > 1 else ", and two are the fewest"
         raise CardError(f"[data] rows {n_rows}: the corpus has {len(corpus)}{hint}")
-    # Ordered text stays in one piece: a sentence's neighbours are what is learned from.
     rows = np.arange(n_rows)
     if "document_id" not in corpus.columns:
-        # With a number of its own beside the seed: other draws of the run are independent of it.
+        # The 7 makes these draws independent of other draws of the run with the same seed.
         rng = np.random.default_rng([seed, 7])
         rows = np.sort(rng.choice(len(corpus), n_rows, replace=False))
-    # Each seed draws other rows: what its seeds have in common is the text that they draw from.
+    # Each seed draws other rows. What the seeds of a recipe have in common is the text that they
+    # draw from, so its hash is stored too.
     selected = replace(corpus.take(rows.tolist()), drawn_from=corpus.sha256)
     if not upsample:
         return selected
+    # Raises CardError for ordered text, whose sentences are neighbours.
     check_unordered(corpus, key="upsample")
     return repeat_rows(selected, len(corpus))
 
@@ -381,20 +413,24 @@ def check_start_is_named(plan: TrainPlan) -> None:
 
 
 def find_start(plan: TrainPlan) -> Checkpoint:
-    """Find the checkpoint that training starts from; one on the Hub is fetched.
+    """Find the checkpoint that training starts from, and download it if necessary.
 
-    It is the user's, or else the recipe's: a named model, or the run of another recipe with the
-    same seed.
+    It is the one that the user names; or else the one of the recipe's table ``[base]``: a model, or
+    the run of another recipe with the same seed.
+
+    Args:
+        plan: The plan; its ``base`` is the user's checkpoint, empty for that of the recipe.
 
     Raises:
         CardError: No checkpoint is named.
-        TrainingError: It is that of another recipe, which is not trained yet.
-        EncoderError, SourceError: There is no such checkpoint, or it cannot be fetched.
+        TrainingError: The run of the other recipe does not exist yet.
+        EncoderError, SourceError: There is no such checkpoint, or it cannot be downloaded.
     """
     if plan.base:
         return _find_user_start(plan)
     base = plan.card.base
     if not base.recipe:
+        # Raises CardError if the recipe names no model either.
         check_start_is_named(plan)
         return find_checkpoint(base.model, revision=base.revision, sha256=base.sha256)
     # The recipe continues from the run of another recipe.
@@ -409,11 +445,15 @@ def find_start(plan: TrainPlan) -> Checkpoint:
 
 
 def _find_user_start(plan: TrainPlan) -> Checkpoint:
-    """Find the checkpoint that the user names: a folder, the id of an encoder, or a Hub id.
+    """Find the checkpoint that the user names: a folder, an encoder with a card, or a Hub id.
+
+    Args:
+        plan: The plan; its ``base`` is the name.
 
     Raises:
         CardError: The card of the encoder names no checkpoint.
     """
+    # "baselines" are the cards of encoders, by name.
     if Path(plan.base).is_dir() or plan.base not in plan.catalogue.paths("baselines"):
         return find_checkpoint(plan.base)
     params = plan.catalogue.encoder(plan.base).params
@@ -422,6 +462,7 @@ def _find_user_start(plan: TrainPlan) -> Checkpoint:
             f"`base={plan.base}`: its card names no checkpoint; "
             "give a folder that holds it, or a Hub id"
         )
+    # The card's parameters that describe where the checkpoint is.
     keys = ("model", "package", "revision", "subfolder", "sha256")
     return find_checkpoint(**{key: params[key] for key in keys if key in params})
 
@@ -440,12 +481,13 @@ def make_validator(
 ) -> Callable[[Encoder], float]:
     """Return a function that scores an encoder on a development split.
 
-    The score is Spearman's correlation, from -1 to 1. Beside it the function returns alignment and
-    uniformity of the split's embeddings, see :class:`DevelopmentScore`.
+    The score is Spearman's correlation of the similarities of pairs with their gold scores, from -1
+    to 1. It is a float with further measures as an attribute: alignment and uniformity of the
+    split's embeddings.
 
     Args:
-        split: A split of pairs with gold scores.
-        measure: The similarity of the pairs, one of :data:`MEASURES`.
+        split: A split of sentence pairs with gold scores.
+        measure: The similarity of two embeddings: ``cosine``, or ``best_of_four``.
 
     Raises:
         DataError: The split has no gold scores.
@@ -458,22 +500,24 @@ def make_validator(
 
     from stsbench.training.learner import DevelopmentScore
 
-    # A measure may compute several similarities of each pair, of which the best one counts.
+    # A function from the embeddings of first and second sentences to one or several arrays of
+    # similarities, of which the best one counts.
     compute_similarities = look_up("measure", measure, MEASURES)
-    # Positives: above 4 of STS-B's 5, as in SimCSE's section 3.
+    # Alignment is of pairs with a score above 4 of STS-B's 5, as in SimCSE's section 3.
     is_positive = split.gold > 0.8 * split.gold.max()
 
     def validate(encoder: Encoder) -> float:
+        """Return the encoder's score on ``split``, with further measures as its attribute."""
         embeddings = encoder.encode([*split.sentences1, *split.sentences2])
         first, second = embeddings[: split.n], embeddings[split.n :]
         correlations = [
             float(CORRELATIONS["spearman"](similarities, split.gold))
             for similarities in compute_similarities(first, second)
         ]
-        # A collapsed student embeds all sentences the same, so that its correlation is NaN: the
-        # worst score, not an error.
-        finite = [score if np.isfinite(score) else -1.0 for score in correlations]
-        score = DevelopmentScore(max(finite))
+        # If training has collapsed, all sentences have the same embedding, and the correlation is
+        # NaN: this gets the worst score, and is no error.
+        finite_correlations = [value if np.isfinite(value) else -1.0 for value in correlations]
+        score = DevelopmentScore(max(finite_correlations))
         measures: dict[str, float] = {}
         if is_positive.any():
             measures["alignment"] = alignment(first[is_positive], second[is_positive])
@@ -485,18 +529,20 @@ def make_validator(
 
 
 def find_missing(plan: TrainPlan) -> dict[str, StsbenchError]:
-    """Try to load all that a plan needs, and return the errors by what could not be loaded.
+    """Try to load the inputs of a training, and return the error for each that is missing.
 
     Args:
-        plan: The plan of a training.
+        plan: The plan of the training.
 
     Returns:
-        Errors by ``development split``, ``text`` and ``start``; empty if nothing is missing.
+        The errors by ``development split``, ``text`` (the corpus) and ``start`` (the checkpoint to
+        start from); empty if nothing is missing.
     """
     loaders: dict[str, Callable[[TrainPlan], object]] = {
         "development split": load_validation,
         "text": load_text,
     }
+    # Other methods start from nothing.
     if uses_training_loop(plan.card):
         loaders["start"] = find_start
     missing: dict[str, StsbenchError] = {}
@@ -509,15 +555,19 @@ def find_missing(plan: TrainPlan) -> dict[str, StsbenchError]:
 
 
 def summarise_plan(plan: TrainPlan) -> dict[str, str]:
-    """Return a plan as text by name, for a table: method, start, corpus, length, rate, validations.
+    """Return the rows of a table that summarises the plan of a training: a text by its name.
 
-    Rows without text are absent, for example the start of a method that has none.
+    Rows without text are absent, for example the start of a method that starts from nothing.
+
+    Args:
+        plan: The plan, with the recipe as its ``card``.
     """
     card, training, selection = plan.card, plan.card.training, plan.card.selection
     n_rows = _count_rows(plan)
     base_recipe = f"recipe {card.base.recipe}" if card.base.recipe else ""
     summary = {
         "method": card.method,
+        # The user's checkpoint, or the recipe's: a model, another recipe, or a note about it.
         "start": plan.base or card.base.model or base_recipe or card.base.note,
         "corpus": f"{card.data.corpus}{'' if n_rows is None else f', {n_rows:,} rows'}",
         "length": (
@@ -530,9 +580,15 @@ def summarise_plan(plan: TrainPlan) -> dict[str, str]:
 
 
 def _count_rows(plan: TrainPlan) -> int | None:
-    """Return the number of rows of a plan's text; None if that is unknown before it is read."""
+    """Return the number of rows of a plan's corpus; None if that is unknown before it is read.
+
+    Args:
+        plan: The plan; the table ``[data]`` of its recipe names the corpus and how it is changed.
+    """
     section = plan.card.data
+    # The cards of known corpora by name, with their numbers of rows.
     corpora = plan.catalogue.corpora()
+    # These settings change the number of rows in a way that only reading tells.
     is_changed = section.sentences or section.max_words or section.where or section.form
     n_rows = None
     if section.corpus in corpora and not is_changed:
@@ -549,19 +605,20 @@ def _count_rows(plan: TrainPlan) -> int | None:
 
 
 def _describe_length(plan: TrainPlan, n_rows: int | None) -> str:
-    """Return the length of a plan as text: in steps if the recipe sets these, otherwise in epochs.
+    """Return the length of a training as text, such as "1 epoch, 15,625 steps" or "500 steps".
 
-    The number of steps follows the epochs if it can be computed.
+    It is in steps if the recipe sets these, otherwise in epochs; then the number of steps is added
+    if it can be computed.
 
     Args:
-        plan: The plan.
-        n_rows: The number of rows of its corpus; None if it is unknown, and so are the steps.
+        plan: The plan of the training.
+        n_rows: The number of rows of its corpus; None if it is unknown.
     """
     training = plan.card.training
     if training.steps is not None or training.epochs is None:
         return f"{training.steps or 0:,} steps"
     epochs = f"{training.epochs:g} epoch{'' if training.epochs == 1 else 's'}"
-    # Methods that train themselves may make other batches.
+    # Methods that do not use the common training loop may make other batches.
     if n_rows is None or not uses_training_loop(plan.card):
         return epochs
     from stsbench.training.loop.batches import BatchPlan

@@ -51,7 +51,10 @@ class TrainingForecast(msgspec.Struct, frozen=True, kw_only=True):
     """The time that an earlier run of another seed took; None if there is none."""
 
     def lines(self) -> list[list[str]]:
-        """Return the forecast as rows of a name and a text, for a table of two columns."""
+        """Return the forecast of a training as rows of a name and a text, for a table.
+
+        ``seconds`` is the duration of the last run of the same recipe; None if there was none.
+        """
         time = "unknown" if self.seconds is None else f"about {format_duration(self.seconds)}"
         return [
             ["corpus", f"{self.corpus}, {self.rows:,} rows"],
@@ -71,15 +74,15 @@ class TeacherEncoders:
 
     @classmethod
     def find(cls, names: Sequence[str], catalogue: Catalogue) -> TeacherEncoders:
-        """Load the encoders that teach a student, by name.
+        """Load the encoders whose embeddings a training learns from, the teachers.
 
         Args:
             names: Names of encoders, as :func:`stsbench.load_encoder` takes them.
             catalogue: The cards to search.
 
         Raises:
-            CardError: One is fitted on texts.
-            StsbenchError: One cannot be loaded, see :func:`stsbench.load_encoder`.
+            CardError: A teacher is one that must be fitted on texts before it can embed.
+            StsbenchError: A teacher cannot be loaded.
         """
         encoders = [load_named(name, catalogue=catalogue) for name in names]
         for name, teacher in zip(names, encoders, strict=True):
@@ -92,26 +95,28 @@ class TeacherEncoders:
         return {teacher.name: teacher.fingerprint or "" for teacher in self.encoders}
 
     def embed(self, texts: Sequence[str], processes: ProcessGroup) -> list[TeacherEmbeddings]:
-        """Embed texts with each teacher; the first process embeds what the store lacks.
+        """Embed texts with each teacher; embeddings are stored on disk and read from there.
+
+        Of several processes that train together the first one (rank 0) embeds the texts that the
+        store lacks; the others wait for it.
 
         Args:
             texts: The texts.
-            processes: The processes that train together.
+            processes: The processes that train together, this one among them.
 
         Returns:
-            Per teacher a function that returns the embeddings of some of the texts.
+            For each teacher a function from indices of the texts, (b,), to their embeddings (b, d).
         """
         lookups: list[TeacherEmbeddings] = []
         for teacher in self.encoders:
-            # The first process, of rank 0, embeds and stores; the others wait, then read the store.
             is_first = processes.rank == 0
             if not is_first:
                 processes.wait()
             engine = Engine(teacher.encoder, open_store("default", teacher.encoder))
             embeddings = engine(texts)
             if is_first:
+                # Now the others go on.
                 processes.wait()
-            # A function from indices of the texts to their embeddings.
             lookups.append(embeddings.take)
         return lookups
 
@@ -151,11 +156,13 @@ class Trainer(ABC):
         self,
         **counts: int,
     ) -> TrainingForecast:
-        """Return a forecast of the trainer's counts, with corpus, device and time added.
+        """Return the forecast of a training: its counts, corpus, device and time.
+
+        The time is that of the last run of the same recipe; unknown (None) if there was none.
 
         Args:
-            counts: All other fields of :class:`TrainingForecast`: ``steps``, ``validations`` and so
-                on.
+            counts: The counts by name: ``steps``, ``validations`` and the other fields of
+                :class:`TrainingForecast`.
 
         Raises:
             EncoderError: The record of an earlier run is broken.

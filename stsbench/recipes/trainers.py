@@ -18,7 +18,7 @@ from stsbench.core.parameters import call_with_params, check_params
 from stsbench.encoders.checkpoint import Checkpoint
 from stsbench.encoders.runs import DEFAULTS_BY_TABLE
 from stsbench.recipes.train_plan import (
-    SECTION_KEYS,
+    KEYS_OF_ALL_METHODS,
     TrainPlan,
     find_start,
     lines_as_documents,
@@ -40,7 +40,7 @@ from stsbench.training.loop.batches import (
 )
 from stsbench.training.loop.optimisers import OPTIMISERS, SCHEDULES
 from stsbench.training.loop.selection import LoopSettings, is_validation_due
-from stsbench.training.student import Student, dropouts
+from stsbench.training.student import Student, dropout_rates
 from stsbench.training.words.rounds import StandaloneMethod
 
 
@@ -57,45 +57,54 @@ class LoopTrainer(Trainer):
 
     @classmethod
     def check(cls, plan: TrainPlan, method: type[Learner]) -> dict[str, Any]:
-        """Return the method's parameters after checking them, and the optimiser and the schedule.
+        """Check a recipe's optimiser, schedule and method parameters, and return the parameters.
 
         Args:
-            plan: The plan of the training.
+            plan: The plan of the training, with the recipe as its ``card``.
             method: The class of the method.
 
         Returns:
-            The parameters, converted to their types; the student is missing yet, as None.
+            The arguments of the method by name, converted to their types. ``student``, the encoder
+            to train, is None, as it is not loaded yet.
 
         Raises:
             UnknownName: There is no such optimiser or schedule.
             CardError: A parameter does not exist or has a value that is not valid.
         """
+        # Only checks: they raise UnknownName.
         look_up("optimiser", plan.card.training.optimiser, OPTIMISERS)
         look_up("schedule", plan.card.training.schedule, SCHEDULES)
         # The student is a parameter of every method, but no recipe sets it.
         params = {"student": None, **plan.card.params}
         where = f"recipe {plan.name}: [params]"
-        return check_params(method, params, where=where, other_keys=SECTION_KEYS)
+        return check_params(method, params, where=where, other_keys=KEYS_OF_ALL_METHODS)
 
     @classmethod
     def prepare(cls, plan: TrainPlan, method: type[Learner]) -> Self:
-        """Load start, development split, corpus and teachers, and make the learner of them.
+        """Load all inputs of a training by the common loop, and return its trainer.
+
+        The inputs are the checkpoint to start from, the development split, the corpus and the
+        teachers (encoders whose embeddings are learned from).
 
         Args:
             plan: The plan of the training.
-            method: The class of the method, which is trained by the common loop.
+            method: The class of the method.
         """
         started = time.perf_counter()
         # Wrong parameters are reported before anything is loaded.
         params = cls.check(plan, method)
         checkpoint = find_start(plan)
+        # A function from an encoder to its score on the development split.
         validate = load_validation(plan)
+        # An instance of the method, with the encoder to train as its ``student``.
         learner = make_learner(plan, method, params, checkpoint)
+        # The number of processes that make batches ahead.
         workers = check_workers(plan.workers, learner, ranks=plan.processes.ranks)
         corpus = load_text(plan)
         # ``needs`` are the columns that the method reads.
         if "document" in learner.needs:
             corpus = lines_as_documents(corpus)
+        # Raises an error if the corpus lacks a column.
         corpus.require(*learner.needs)
         teachers = TeacherEncoders.find(learner.teachers, plan.catalogue)
         learner.prepare(read_columns(corpus, learner.needs))
@@ -120,7 +129,7 @@ class LoopTrainer(Trainer):
 
     @property
     def n_validations(self) -> int:
-        """The number of validations in a whole run."""
+        """The number of times that the weights are validated in a whole run."""
         selection = self.plan.card.selection
         batch_plan = self.batches
         # Step 0 is before the first step.
@@ -128,25 +137,45 @@ class LoopTrainer(Trainer):
         return sum(is_validation_due(selection, batch_plan, step) for step in steps)
 
     def train(self, on_progress: OnProgress) -> TrainingOutcome:
-        """Run the loop, and write the encoder with the selected weights."""
+        """Train by the common loop, and write the encoder with the selected weights.
+
+        Args:
+            on_progress: Called with the progress after every step.
+
+        Returns:
+            The curve of validations, the point of it whose weights were selected, the number of
+            steps, and the seconds since preparation began.
+        """
         self.embed_by_teachers()
         outcome = replace(self.run_loop(on_progress), seconds=time.perf_counter() - self.started)
+        # Of several processes the first one writes.
         if self.plan.processes.rank == 0:
+            # A method may train several encoders; the index of the one that scored best.
             candidate = int(outcome.selected_point["candidate"]) if outcome.selected_point else 0
             self.learner.save(self.plan.folder, chosen=candidate)
         return outcome
 
     def embed_by_teachers(self) -> None:
-        """Compute the teachers' embeddings of the corpus, or read them from the store.
+        """Hand the method functions that return the teachers' embeddings of rows of the corpus.
 
-        The loop needs them; a forecast does not, and they can take long.
+        The embeddings are computed here, or read from the store on disk. It can take long, so it
+        is done only before training, not for a forecast.
         """
         if self.learner.teachers:
             texts = self.corpus.column("text")
             self.learner.teacher_embeddings = self.teachers.embed(texts, self.plan.processes)
 
     def run_loop(self, on_progress: OnProgress = lambda progress: None) -> TrainingOutcome:
-        """Train, and leave the learner with the selected weights; no encoder is written."""
+        """Train by the common loop; the selected weights stay in memory, no encoder is written.
+
+        Curve and checkpoints are written into the plan's folder.
+
+        Args:
+            on_progress: Called with the progress after every step.
+
+        Returns:
+            The curve of validations, the selected point, and the number of steps.
+        """
         plan = self.plan
         processes = plan.processes
         loop_settings = LoopSettings(
@@ -170,7 +199,7 @@ class LoopTrainer(Trainer):
         return loop.train_learner(self.learner, loop_settings, resume=not plan.fresh)
 
     def forecast(self) -> TrainingForecast:
-        """Count the steps, the validations and the parameters."""
+        """Return the forecast of a training: its steps, validations, parameters and time."""
         training = self.plan.card.training
         parameters = list(self.learner.parameters())
         return self.make_forecast(
@@ -187,10 +216,12 @@ class LoopTrainer(Trainer):
 def make_learner(
     plan: TrainPlan, method: type[Learner], params: Mapping[str, Any], checkpoint: Checkpoint
 ) -> Learner:
-    """Load the student, seed torch, and make a method's learner of them; check that it can train.
+    """Load the encoder to train, the student, make the method with it, and check that it can train.
+
+    All random generators are seeded with the plan's seed first.
 
     Args:
-        plan: The plan of the training.
+        plan: The plan of the training, with the recipe as its ``card``.
         method: The class of the method.
         params: The method's own parameters, checked already.
         checkpoint: The checkpoint that the student starts from.
@@ -209,9 +240,11 @@ def make_learner(
         language_model=method.needs_language_model(card.params),
         device=plan.processes.device,
     )
+    # A method of a user might end the program; then an error of one line is raised instead.
     with catch_exit(f"recipe {plan.name}: [params]"):
         learner = method(**{**params, "student": student})
-    has_dropout = any(dropouts(student.model.config.to_dict()).values())
+    has_dropout = any(dropout_rates(student.model.config.to_dict()).values())
+    # ``views_by_dropout``: the method embeds a sentence twice, and only dropout makes a difference.
     if learner.views_by_dropout and card.student.dropout is None and not has_dropout:
         raise CardError(
             f"recipe {plan.name}: {checkpoint.folder} has no dropout, "
@@ -222,7 +255,7 @@ def make_learner(
     return learner
 
 
-ROUNDS_KEYS: Mapping[str, Sequence[str]] = {
+KEYS_USED_IN_ROUNDS: Mapping[str, Sequence[str]] = {
     "base": ["note"],
     "student": [],
     "training": ["batch_size", "learning_rate", "epochs", "steps"],
@@ -247,27 +280,30 @@ class RoundsTrainer(Trainer):
 
     @classmethod
     def prepare(cls, plan: TrainPlan, method: Callable[..., StandaloneMethod]) -> Self:
-        """Load text and development split, and make the method with the recipe's values.
+        """Load the inputs of a method that trains itself in rounds, and return its trainer.
+
+        The inputs are the corpus and the development split.
 
         Args:
             plan: The plan of the training.
-            method: The class of a method that trains itself.
+            method: The class of the method.
 
         Returns:
-            The trainer; it validates only if the recipe keeps the best encoder.
+            The trainer. It validates only if the recipe keeps the best encoder; one that keeps the
+            last encoder has nothing to choose.
         """
         cls._check_settings(plan)
         training = make_training(plan.name, plan.card, method)
-        # Scores an encoder on the development split. It is loaded even if it is not used, so that
-        # a recipe without its split is refused.
+        # A function from an encoder to its score on the development split. The split is loaded even
+        # if it is not used, so that the error for a missing split does not depend on that.
         validate = load_validation(plan)
         corpus = load_text(plan)
+        # Raises an error if the corpus lacks a column that the method needs.
         corpus.require(*training.needs)
         # All columns: besides those it needs, a method may read optional ones if they are there.
         columns: dict[str, Sequence[Any]] = {}
         for name, values in read_columns(corpus, corpus.columns).items():
             columns[name] = values.tolist() if isinstance(values, np.ndarray) else list(values)
-        # A recipe that keeps the last encoder chooses none, so it needs no validation.
         return cls(
             plan=plan,
             training=training,
@@ -278,15 +314,21 @@ class RoundsTrainer(Trainer):
 
     @classmethod
     def _check_settings(cls, plan: TrainPlan) -> None:
-        """Raise CardError if a plan has a setting that has no effect on the method.
+        """Check that a plan has no setting without effect on a method that trains itself.
+
+        Such a method starts from nothing, and trains in rounds, on the CPU and in one process.
 
         Args:
-            plan: The plan of a method that trains itself, from nothing and in one process.
+            plan: The plan of the training.
+
+        Raises:
+            CardError: The plan has such a setting, for example a checkpoint to start from.
         """
         subject = f"recipe {plan.name}: method '{plan.card.method}'"
         if plan.base:
             raise CardError(f"{subject} starts from nothing; leave out `base`")
-        # Settings of the common loop, none of which such a method reads.
+        # Settings that only the common training loop reads, and whether they differ from their
+        # defaults.
         is_set = {
             "device": plan.device not in ("auto", cls.device),
             "checkpoint_seconds": plan.checkpoint_seconds != TrainPlan.checkpoint_seconds,
@@ -304,9 +346,18 @@ class RoundsTrainer(Trainer):
             )
 
     def train(self, on_progress: OnProgress) -> TrainingOutcome:
-        """Train, and write the encoder after every round with the best score so far.
+        """Train in rounds, and write the encoder after each round with the best score so far.
 
-        Without validation it is written after every round.
+        If nothing is scored, the encoder is written after every round.
+
+        Args:
+            on_progress: Called with the progress after every step and round.
+
+        Returns:
+            The curve, the point whose weights were selected, the number of steps, and the seconds.
+
+        Raises:
+            Interrupted: The user pressed Ctrl-C.
         """
         plan = self.plan
         started = time.perf_counter()
@@ -326,15 +377,17 @@ class RoundsTrainer(Trainer):
         return replace(outcome, seconds=time.perf_counter() - started)
 
     def forecast(self) -> TrainingForecast:
-        """Read the corpus and draw the first weights, to count steps, validations, parameters."""
+        """Return the forecast of a training: its steps, validations, parameters and time.
+
+        To count them, the method reads the corpus and draws its first weights.
+        """
         prepared = self.training.prepare(self.columns, self.plan.seed)
         n_steps = prepared.total_steps(self.training.epochs)
         n_validations = 0
         if self.validate:
-            # One more before the first step.
-            n_validations = 1 + math.ceil(
-                n_steps / (prepared.validation_interval or prepared.steps_per_epoch)
-            )
+            # By default there is one validation per epoch; one more comes before the first step.
+            interval = prepared.validation_interval or prepared.steps_per_epoch
+            n_validations = 1 + math.ceil(n_steps / interval)
         n_parameters = sum(tensor.numel() for tensor in prepared.trained_tensors.values())
         return self.make_forecast(
             steps=n_steps,
@@ -348,19 +401,23 @@ class RoundsTrainer(Trainer):
 def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> StandaloneMethod:
     """Make an instance of a method that trains itself, with a recipe's values as its parameters.
 
+    The parameters are the table ``[params]`` of the recipe, and some values of other tables, such
+    as the batch size, if the method has a parameter of that name.
+
     Args:
         name: The recipe's name, for messages.
         card: The recipe.
-        method: The class of the method.
+        method: The class of the method, a dataclass.
 
     Raises:
         CardError: A value has no effect on the method, or is not valid.
     """
     where = f"recipe {name}"
+    # The recipe as a dict of dicts, by table and key.
     tables = msgspec.to_builtins(card)
-    _check_rounds_keys(tables, where)
-    # By table and key: the card's values, outside ``[params]``, that may be parameters.
-    values = {("training", key): tables["training"][key] for key in ROUNDS_KEYS["training"]}
+    _check_no_loop_values(tables, where)
+    # By table and key: the values outside ``[params]`` that may be parameters of such a method.
+    values = {("training", key): tables["training"][key] for key in KEYS_USED_IN_ROUNDS["training"]}
     values["selection", "every"] = card.selection.every
     parameters = {parameter.name for parameter in fields(cast(Any, method))}
     arguments: dict[str, Any] = {}
@@ -382,21 +439,25 @@ def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> St
         method,
         {**arguments, **card.params},
         where=f"{where}: [params]",
-        other_keys=SECTION_KEYS,
+        other_keys=KEYS_OF_ALL_METHODS,
     )
     return cast(StandaloneMethod, training)
 
 
-def _check_rounds_keys(tables: Mapping[str, Mapping[str, Any]], where: str) -> None:
-    """Raise CardError if a recipe has a value that is for the common loop only.
+def _check_no_loop_values(tables: Mapping[str, Mapping[str, Any]], where: str) -> None:
+    """Check that the recipe of a method that trains itself has no value for the common loop only.
 
-    A value that equals the default counts as not given.
+    A value that equals the default counts as not set. ``KEYS_USED_IN_ROUNDS`` lists by table the
+    keys that such a method uses.
 
     Args:
-        tables: The recipe as plain values, by table and key.
+        tables: The recipe: for each table its values by key.
         where: The beginning of messages.
+
+    Raises:
+        CardError: A value is for the common training loop only.
     """
-    for table, used_keys in ROUNDS_KEYS.items():
+    for table, used_keys in KEYS_USED_IN_ROUNDS.items():
         for key, default in DEFAULTS_BY_TABLE[table].items():
             if key not in used_keys and tables[table][key] != default:
                 raise CardError(
@@ -405,32 +466,38 @@ def _check_rounds_keys(tables: Mapping[str, Mapping[str, Any]], where: str) -> N
 
 
 def effective_values(name: str, card: RecipeCard, method: Callable[..., Any]) -> dict[str, Any]:
-    """Return a recipe as plain values, with the method's defaults and without unused keys.
+    """Return the values of a recipe that have an effect, with the method's defaults filled in.
 
     So two recipes that train alike have the same values, however they are written.
 
     Args:
         name: The recipe's name, for messages.
         card: The recipe, of a method that trains itself.
-        method: The class of the method.
+        method: The class of the method, a dataclass.
+
+    Returns:
+        For each table of the recipe its values by key.
 
     Raises:
-        CardError: A value has no effect on the method, see :func:`make_training`.
+        CardError: A value has no effect on the method.
     """
     training = make_training(name, card, method)
     # All values of the method, also those that it got from other tables than ``[params]``; these
     # are moved back to their tables below.
     params = {field.name: getattr(training, field.name) for field in fields(cast(Any, training))}
     tables = cast(dict[str, Any], msgspec.to_builtins(card))
-    # Such a method makes its own model: it has no student, and a base only as a note.
+    # Such a method makes its own model: it has no settings of a student, and no checkpoint to start
+    # from, only a note about that.
     del tables["student"]
     tables["base"] = {"note": card.base.note}
     tables["selection"] = {}
-    for key in ROUNDS_KEYS["selection"]:
+    for key in KEYS_USED_IN_ROUNDS["selection"]:
         if key != "every":
             tables["selection"][key] = getattr(card.selection, key)
         elif key in params:
             tables["selection"][key] = params.pop(key)
-    tables["training"] = {key: params.pop(key) for key in ROUNDS_KEYS["training"] if key in params}
+    tables["training"] = {
+        key: params.pop(key) for key in KEYS_USED_IN_ROUNDS["training"] if key in params
+    }
     tables["params"] = params
     return tables

@@ -56,18 +56,23 @@ class StoppedEarly(Interrupted):
 def score_trial(
     sweep: Sweep, trial: Trial, halving_study: str, callbacks: TrialCallbacks
 ) -> SweepScore:
-    """Train a trial, unless it is complete or halving stops it, and return its deciding score.
+    """Train and score a trial of a sweep, and return the score by which settings are compared.
+
+    A sweep tries settings of a recipe; a trial is the training of one setting with one seed. A
+    complete trial is not trained again. With halving, a training that is behind the others is
+    stopped early.
 
     Args:
-        sweep: The sweep.
+        sweep: The sweep; the table ``decide`` of its card names task, split and metric of the
+            score.
         trial: The trial.
-        halving_study: The name of Optuna's study in which trainings are compared; empty if none is
-            stopped.
+        halving_study: The name of the study of Optuna in which trainings are compared; empty
+            without halving.
         callbacks: The functions to call meanwhile.
 
     Returns:
-        The score on the sweep's development split, or the reason why there is none; if halving has
-        stopped the training, the score of its last validation.
+        The score on the sweep's development split, or the reason why there is none. If the training
+        was stopped early, the score of its last validation.
 
     Raises:
         UnknownName: The results have no score of the metric's name.
@@ -81,6 +86,7 @@ def score_trial(
         outcome = carry_out_trial(trial, sweep.environment, scorings=[scoring], callbacks=callbacks)
     except StoppedEarly as stop:
         return SweepScore(stop.score, stopped_early=True)
+    # Failures are pairs of a name and the error.
     if outcome.failures or not outcome.results:
         reasons = "; ".join(as_one_line(error) for _, error in outcome.failures)
         return SweepScore(score=None, failure=reasons or "it has no score")
@@ -95,23 +101,28 @@ def _with_halving(
 ) -> TrialCallbacks:
     """Return callbacks by which each validation is reported to Optuna, which may stop the training.
 
-    A training that is behind the others is stopped by :class:`StoppedEarly`, raised in the progress
-    callback. Earlier validations of a resumed or complete training are reported at once, which may
-    raise it too.
+    Optuna (a library) compares the trainings of a sweep by their validation scores after the same
+    number of steps. If this training is behind the others, the progress callback raises
+    :class:`StoppedEarly`. Earlier validations of a resumed or complete training are reported at
+    once, so this function may raise it too.
 
     Args:
-        sweep: The sweep.
+        sweep: The sweep, whose folder holds Optuna's studies.
         trial: The trial to train; a complete one is never stopped.
         halving_study: The name of the study in which trainings are compared.
         callbacks: The callbacks to extend.
     """
+    # Optuna's own record of this training.
     optuna_trial = sweep.study(halving_study).ask()
     last_step = 0
 
     def report(step: float | None, score: float | None) -> None:
-        """Report a validation, and raise StoppedEarly if Optuna prunes the trial."""
+        """Report a validation to Optuna, and raise StoppedEarly if it decides to stop the trial.
+
+        A validation without a step or a score (None) is not reported.
+        """
         nonlocal last_step
-        # A resumed training repeats validations, but Optuna accepts each step once only.
+        # A resumed training repeats validations, but Optuna accepts each step only once.
         if step is not None and score is not None and step > last_step:
             last_step = int(step)
             optuna_trial.report(score, last_step)
@@ -120,12 +131,15 @@ def _with_halving(
 
     @contextmanager
     def training_with_reports(started_trial: Trial) -> Iterator[OnProgress]:
-        """Yield the progress callback of a training, extended by the report to Optuna."""
+        """Yield the progress callback of a training, extended by the report to Optuna.
+
+        ``callbacks``, the ones to extend, and ``report`` belong to the outer function.
+        """
         with callbacks.training(started_trial) as on_progress:
 
             def report_progress(progress: TrainingProgress) -> None:
                 on_progress(progress)
-                # Only after a validation; the score is then that of this step.
+                # There is a point only after a step with a validation; then the score is new.
                 if progress.point is not None:
                     report(progress.step, progress.score)
 
@@ -150,12 +164,14 @@ training if there is no GPU, and the callbacks.
 def run_sequentially(
     state: SweepState, launcher: str, cores: int, callbacks: TrialCallbacks
 ) -> None:
-    """Train one trial after the other in this process.
+    """Train the trials of a sweep in this process, one after the other.
+
+    It ends when all are trained or the sweep's time is over. Outcomes are stored in ``state``.
 
     Args:
-        state: The state of the sweep.
-        launcher: Not used; all carriers have this parameter.
-        cores: Not used; all carriers have this parameter.
+        state: The state of the sweep, which hands out its trials.
+        launcher: Not used; :func:`run_in_parallel` has the same parameters.
+        cores: Not used.
         callbacks: The functions to call meanwhile.
     """
     start = time.monotonic()
@@ -163,6 +179,7 @@ def run_sequentially(
         trial = state.next_trial()
         if trial is None:
             break
+        # ``halving_study`` names where trainings are compared; empty if none is stopped early.
         score = score_trial(state.sweep, trial, state.halving_study, callbacks)
         state.store_outcome(trial, score)
 
@@ -170,15 +187,14 @@ def run_sequentially(
 def run_in_parallel(
     state: SweepState, launcher: str, cores: int, callbacks: TrialCallbacks
 ) -> None:
-    """Train trials on Ray, one per GPU, or without GPUs one per ``cores`` cores, all at once.
+    """Train the trials of a sweep on Ray, one per GPU, or without GPUs one per ``cores`` cores.
 
-    Trials that are in training when the time is over are finished. Outcomes are stored in
-    ``state``.
+    When the sweep's time is over, no further trial is started. Outcomes are stored in ``state``.
 
     Args:
-        state: The state of the sweep.
-        launcher: ``ray`` for a cluster of this machine alone, or of the machines that
-            ``RAY_ADDRESS`` names; not the address of a cluster to be led from outside.
+        state: The state of the sweep, which hands out its trials.
+        launcher: ``ray`` for a cluster of this machine alone, or of the machines that the variable
+            ``RAY_ADDRESS`` names. An address of a cluster is refused: the command must run in it.
         cores: The number of cores of a training if there is no GPU.
         callbacks: Not used: a worker shows no progress.
 
@@ -198,8 +214,9 @@ def run_in_parallel(
         if not starts_own_ray(launcher):
             _check_shared_files(ray, sweep)
         slots = _find_slots(ray, cores)
-        # Ray repeats the job of a worker that was lost.
+        # The function that a worker runs; Ray repeats it if the worker was lost.
         job = ray.remote(_score_on_worker).options(max_retries=MAX_TRIES - 1, **slots.resources)
+        # The trials in training, by Ray's reference to the result of each.
         trials_by_reference: dict[Reference, Trial] = {}
         start = time.monotonic()
         try:
@@ -231,11 +248,16 @@ class _Slots(NamedTuple):
 
 
 def _find_slots(ray: Any, cores: int) -> _Slots:  # noqa: ANN401 - the module
-    """Return a cluster's slots: one per GPU, or one per ``cores`` cores if it has no GPU.
+    """Return how many trials a cluster trains at once, and the devices of each.
+
+    A trial gets a GPU, or ``cores`` cores if the cluster has no GPU.
 
     Args:
         ray: The package ``ray``, which is connected to the cluster.
         cores: The number of cores of a training if there is no GPU.
+
+    Returns:
+        The number of trials, and Ray's options for the resources of one.
 
     Raises:
         StsbenchError: There are fewer cores, and no GPU.
@@ -265,9 +287,10 @@ def _check_shared_files(ray: Any, sweep: Sweep) -> None:  # noqa: ANN401 - the m
     Raises:
         StsbenchError: A machine lacks one of them.
     """
+    # The folders with which trials are carried out.
     environment = sweep.environment
     read_folders = [
-        # The base may be a folder; the current folder is checked anyway.
+        # The base, which trainings start from, may be a folder; "." is checked anyway.
         Path(sweep.card.base or "."),
         environment.data or settings.data_folder(),
         environment.corpora or settings.corpora_folder(),
@@ -280,18 +303,23 @@ def _check_shared_files(ray: Any, sweep: Sweep) -> None:  # noqa: ANN401 - the m
 def _score_on_worker(
     sweep: Sweep, trial: Trial, halving_study: str, folder: str
 ) -> SweepScore | Exception:
-    """Train and score a trial in a worker of Ray; an error is returned, not raised.
+    """Train and score a trial of a sweep in a worker of Ray; an error is returned, not raised.
 
     Args:
         sweep: The sweep.
-        trial: The trial, as planned when it was sent. How much of its run exists is looked up
-            again, because an earlier try in a lost worker may have trained a part.
-        halving_study: The name of Optuna's study in which trainings are compared; empty if none is
-            stopped.
+        trial: The trial, as planned when it was sent to the worker.
+        halving_study: The name of the study of Optuna in which trainings are compared; empty if
+            none is stopped early.
         folder: The working folder of the command, for relative paths.
+
+    Returns:
+        The score, or the error.
     """
     with chdir(folder):
+        # The same trial planned anew, which looks up how much of its run exists: an earlier try in
+        # a lost worker may have trained a part.
         (current_trial,) = plan_trials(trial.plans)
+        # Returns the score, or the error that computing it raised.
         return call_or_return_error(
             partial(score_trial, sweep, current_trial, halving_study, TrialCallbacks())
         )

@@ -42,7 +42,7 @@ from stsbench.studies.trials import (
     score_encoder,
 )
 
-FOLDER = "trainers/tables"
+ABLATIONS_FOLDER = "trainers/tables"
 """The folder of the cards of ablations, in the project and in folders of a user's own."""
 
 
@@ -124,18 +124,21 @@ class Ablation(NamedTuple):
 
 
 def load_ablation(name: str, catalogue: Catalogue, *, small: bool = False) -> Ablation:
-    """Load an ablation by its name: its card, its table, and a line to make for each row.
+    """Load an ablation by its name: its card, its table, and a line for each row of the table.
+
+    An ablation is a table of a paper whose rows are made again here. A line says how a row is made:
+    by training a recipe, by an encoder that needs no training, or not at all, and why.
 
     Args:
         name: The name of the card.
-        catalogue: The cards.
-        small: Make the rows by the small recipes, not by the paper's own.
+        catalogue: The cards of ablations, recipes and encoders.
+        small: Make the rows by small recipes, which train in less time than the paper's own.
 
     Raises:
         UnknownName: The ablation, or a recipe, encoder or published row of it, does not exist.
         CardError: The card is not valid.
     """
-    paths = catalogue.paths(FOLDER)
+    paths = catalogue.paths(ABLATIONS_FOLDER)
     if name not in paths:
         remedy = Remedy("list", {"kind": "ablations"})
         raise UnknownName("ablation", name, paths, remedy=remedy)
@@ -145,45 +148,49 @@ def load_ablation(name: str, catalogue: Catalogue, *, small: bool = False) -> Ab
             raise CardError("give either 'table' or [figure]")
         # A line begins with label, published row and group, then gets its recipe or encoder.
         lines = [
-            _fill_line(card, row, empty, small=small)
-            for row, empty in _pair_rows_with_empty_lines(card)
+            _fill_line(card, row, unfilled_line, small=small)
+            for row, unfilled_line in _rows_with_unfilled_lines(card)
         ]
         for line in lines:
             _check_names(line, catalogue)
     except CardError as error:
         raise CardError(f"{paths[name]}: {error}") from error
-    return Ablation(
-        name, card, table=card.figure or read_table_card(card.table), lines=lines, is_small=small
-    )
+    # The card holds the columns of a figure itself, but only the name of a published table.
+    table = card.figure or read_table_card(card.table)
+    return Ablation(name, card, table=table, lines=lines, is_small=small)
 
 
 def _check_names(line: AblationLine, catalogue: Catalogue) -> None:
     """Check that the published row, the recipe and the encoder that a line names exist.
 
     Args:
-        line: The line.
+        line: The line: how a row of a paper's table is made; a name it does not use is empty.
         catalogue: The cards of recipes and encoders.
 
     Raises:
-        UnknownName: One of them does not exist.
+        UnknownName: One of the names does not exist.
     """
     if line.published:
         look_up_published_row(line.published)
+    # The calls of the catalogue are only checks: they raise UnknownName.
     if line.recipe:
         catalogue.recipe(line.recipe)
     if line.encoder:
-        # Without the parameters that follow a plus sign.
+        # The name without the parameters that follow a plus sign.
         card_name = line.encoder.partition("+")[0]
         catalogue.encoder(card_name)
 
 
-def _pair_rows_with_empty_lines(card: AblationCard) -> Iterator[tuple[AblationRow, AblationLine]]:
-    """Yield each row of the card with a line that has its label, published row and group only.
+def _rows_with_unfilled_lines(
+    card: AblationCard,
+) -> Iterator[tuple[AblationRow, AblationLine]]:
+    """Yield each row of an ablation's card with a line that has only label, published row, group.
 
-    Rows are in the order of the figure, or of the leaderboard's table.
+    A line says how a row of the paper's table is made. Rows are in the order of the card's figure,
+    or of the published table that the card names.
 
     Args:
-        card: The ablation's card.
+        card: The ablation's card, with a row for each row of the table.
 
     Raises:
         CardError: A row of the card is not in the table, or one of the table is not in the card.
@@ -194,6 +201,7 @@ def _pair_rows_with_empty_lines(card: AblationCard) -> Iterator[tuple[AblationRo
         return
     table = read_table_card(card.table)
     rows_by_name = {row.row: row for row in card.rows}
+    # Each row of the table, with the title of its group of rows.
     published_rows = [
         (published, group.title or group.section)
         for group in table.groups
@@ -209,6 +217,7 @@ def _pair_rows_with_empty_lines(card: AblationCard) -> Iterator[tuple[AblationRo
                 f"no row for '{published.row}' of table '{card.table}'; "
                 "give one, or say 'why' there is none"
             )
+        # The key by which the published row is looked up.
         key = f"{table.paper}/{table.table}/{published.row}"
         label = published.label or published.row
         yield rows_by_name[published.row], AblationLine(label, published=key, group=group_title)
@@ -217,20 +226,24 @@ def _pair_rows_with_empty_lines(card: AblationCard) -> Iterator[tuple[AblationRo
 def _fill_line(
     card: AblationCard, row: AblationRow, empty_line: AblationLine, *, small: bool
 ) -> AblationLine:
-    """Fill a line with the recipe or the encoder of its row, or the reason for neither.
+    """Fill in how a row of a paper's table is made: a recipe, an encoder, or why it is not made.
+
+    A line is a row of the table that is made here, a row is that of the ablation's card.
 
     Args:
         card: The ablation's card, with the recipe of rows that name none.
-        row: The row of the card.
-        empty_line: The line with label, published row and group only.
-        small: Make the row by the small recipe. An empty text among the small values leaves the
-            small recipe's own value of that key.
+        row: The row of the card. ``why`` and ``small_why`` are reasons why it is not made, by the
+            paper's recipe and by a small one; ``set`` and ``small_set`` are values that replace
+            those of the recipe.
+        empty_line: The line with label, published row and group only; it is not changed.
+        small: Make the row by a small recipe.
 
     Raises:
-        CardError: The row has more than one of recipe, encoder and reason, or no recipe, and
-            neither has the card.
+        CardError: The row has more than one of recipe, encoder and reason; or neither the row nor
+            the card names a recipe.
     """
-    if sum(map(bool, (row.recipe, row.encoder, row.why))) > 1:
+    n_given = sum(map(bool, (row.recipe, row.encoder, row.why)))
+    if n_given > 1:
         raise CardError(f"row '{row.row}': give one of 'recipe', 'encoder' and 'why'")
     reason = row.why
     if small:
@@ -244,14 +257,16 @@ def _fill_line(
         return empty_line._replace(irreproducible_reason=reason)
     if row.encoder:
         return empty_line._replace(encoder=row.small if small else row.encoder)
-    recipe = (row.small or card.small) if small else (row.recipe or card.recipe)
+    recipe = row.recipe or card.recipe
+    if small:
+        recipe = row.small or card.small
     if not recipe:
         kind = "small recipe" if small else "recipe"
         raise CardError(f"row '{row.row}': names no {kind}, and neither does the card")
     if not small:
         return empty_line._replace(recipe=recipe, replaced=dict(row.set))
     values = {**row.set, **card.small_set, **row.small_set}
-    # An empty text takes a value of the card or of the row away.
+    # An empty text among the small values means: leave the small recipe's own value.
     replaced = {key: value for key, value in values.items() if value != ""}
     return empty_line._replace(recipe=recipe, replaced=replaced)
 
@@ -261,24 +276,25 @@ IRREPRODUCIBLE_MARK = "×"
 
 
 def plan_scorings(ablation: Ablation, catalogue: Catalogue) -> list[RunPlan]:
-    """Return plans for the tasks that fill an ablation's columns.
+    """Return plans to score the tasks that fill the columns of an ablation's table.
 
-    Columns that are filled from a training's record need no task.
+    Columns that are filled from the record of a training, such as its steps, need no task.
 
     Args:
         ablation: The ablation, whose table has the columns.
         catalogue: The cards.
 
     Returns:
-        One plan for each protocol and split, without encoders.
+        One plan, without encoders, for each protocol (way of scoring) and split.
     """
+    # The keys are pairs of protocol and split; None is the task's own split.
     tasks_by_protocol: dict[tuple[str, str | None], list[str]] = {}
     for column in TableFiller.from_card(ablation.table, catalogue).task_columns:
         spec = column.spec
         # Extras are columns whose numbers are not scores of a task.
         if spec is None or spec.task in read_sources().extras:
             continue
-        # No split has to be named for test scores; nor for suites, whose tasks (probes) report the
+        # A test score needs no split to be named. Nor does a suite: its tasks (probes) report a
         # development score beside the test score.
         is_default_split = spec.published_split == "test" or spec.task in catalogue.suites()
         split = None if is_default_split else spec.split
@@ -292,28 +308,29 @@ def plan_scorings(ablation: Ablation, catalogue: Catalogue) -> list[RunPlan]:
 def make_comparison_table(
     ablation: Ablation, outcomes_by_line: Sequence[Sequence[TrialOutcome]], catalogue: Catalogue
 ) -> Table:
-    """Make the table of an ablation with the paper's numbers and ours.
+    """Make the table of an ablation: for each column of the paper's table its numbers and ours.
 
-    If both are by the paper's own recipe, a third column has their difference. The key of a column
-    with the paper's numbers ends in ``printed``, that of differences in ``apart``.
+    If ours are made by the paper's own recipes, a third column has the differences. The keys of
+    columns with the paper's numbers end in ``printed``, those of differences in ``apart``.
 
     Args:
-        ablation: The ablation.
-        outcomes_by_line: The outcomes of each line's trials, in the order of the lines.
+        ablation: The ablation: a paper's table, and for each row a line that says how it is made.
+        outcomes_by_line: For each line the outcomes of its trials, one per seed.
         catalogue: The cards.
     """
     card = ablation.table
     filler = TableFiller.from_card(card, catalogue)
     columns = [column for column in filler.columns if column.kind in ("task", "average")]
+    # For each line the paper's numbers by the key of the column.
     published_by_line = [
         filler.published_numbers(look_up_published_row(line.published)) if line.published else {}
         for line in ablation.lines
     ]
     published_keys = {key for published in published_by_line for key in published}
-    # For each of the paper's columns its numbers, ours, and their difference.
+    # Each column of the paper becomes one to three.
     table_columns: list[TableColumn] = []
     for column in columns:
-        table_columns += _make_side_by_side_columns(
+        table_columns += _make_comparison_columns(
             column, is_published=column.key in published_keys, is_small=ablation.is_small
         )
     rows_by_group: dict[str, list[Row]] = {}
@@ -321,7 +338,7 @@ def make_comparison_table(
         ablation.lines, outcomes_by_line, published_by_line, strict=True
     ):
         measured = _compute_measured(filler, columns, outcomes)
-        numbers = _put_side_by_side(measured, published)
+        numbers = _join_numbers(measured, published)
         cells = {
             column.key: TableCell(measured=numbers.get(column.key)) for column in table_columns
         }
@@ -339,12 +356,12 @@ def make_comparison_table(
 
 
 def _make_row(line: AblationLine, cells: Mapping[str, TableCell], results: Sequence[Result]) -> Row:
-    """Make the table's row of a line; a symbol marks that it cannot be reproduced.
+    """Make a row of an ablation's table; a symbol marks one that cannot be reproduced.
 
     Args:
-        line: The line.
-        cells: Its cells by the key of the column.
-        results: Its results; empty if there are none.
+        line: The line: the row's label, and how its scores were made.
+        cells: The row's cells by the key of the column.
+        results: The results behind the cells; empty if there are none.
     """
     label = line.label
     if line.irreproducible_reason:
@@ -352,7 +369,7 @@ def _make_row(line: AblationLine, cells: Mapping[str, TableCell], results: Seque
     return Row(
         label=label,
         cells=cells,
-        # Added rows state which tests their training texts contain.
+        # How much of the test data training text contains; rows that are not a paper's state this.
         overlap=_group_results(results).overlap if results else "",
         is_added=True,
         is_listed=True,
@@ -360,10 +377,11 @@ def _make_row(line: AblationLine, cells: Mapping[str, TableCell], results: Seque
     )
 
 
-def _put_side_by_side(measured: Numbers, published: Numbers) -> Numbers:
-    """Return our numbers, the paper's and their differences, ours minus the paper's.
+def _join_numbers(measured: Numbers, published: Numbers) -> Numbers:
+    """Join our numbers of a row, the paper's, and their differences, ours minus the paper's.
 
-    The keys of the paper's numbers get the suffix ``printed``, those of differences ``apart``.
+    Our numbers keep their keys; those of the paper's numbers get the suffix ``printed``, those of
+    differences ``apart``.
 
     Args:
         measured: Our numbers by the key of the column, times 100.
@@ -382,20 +400,22 @@ def _group_results(results: Sequence[Result]) -> EncoderResults:
     return EncoderResults(encoder="", label="", state_tag="", card=None, results=results)
 
 
-def _make_side_by_side_columns(
+def _make_comparison_columns(
     column: TableColumn, *, is_published: bool, is_small: bool
 ) -> list[TableColumn]:
-    """Return the paper's column, ours and their difference, as far as the table has them.
+    """Return the columns that compare the paper's numbers of one column with ours.
+
+    They are the paper's column, ours and the difference; without published numbers only ours. Small
+    recipes get no difference, which would mean nothing.
 
     Args:
         column: The column of the paper's table.
-        is_published: Whether one of the lines has a published number in it.
-        is_small: Whether ours are made by small recipes, from which a difference says nothing.
+        is_published: Whether any row has a published number in it.
+        is_small: Whether our numbers are made by small recipes, not by the paper's own.
     """
-    # Without numbers of the paper there is one column, our numbers under the paper's head.
+    # ``spec`` says which scores fill a column; it is None, as numbers are computed here.
     if not is_published:
         return [replace(column, kind="task", spec=None)]
-    # Without a spec, as the cells hold numbers that are computed here.
     measured = replace(column, head=f"{column.head}, here", kind="task", spec=None)
     published = replace(measured, key=f"{column.key} printed", head=f"{column.head}, paper")
     if is_small:
@@ -405,7 +425,11 @@ def _make_side_by_side_columns(
 
 
 def _iter_notes(ablation: Ablation) -> Iterator[str]:
-    """Yield the notes under an ablation's table: rows without scores first."""
+    """Yield the notes under an ablation's table.
+
+    First come the reasons why rows cannot be reproduced, then the notes of the paper's table and of
+    the ablation's card, last an explanation of small recipes.
+    """
     card = ablation.card
     for reason, lines in group_by(ablation.lines, lambda line: line.irreproducible_reason).items():
         if reason:
@@ -430,28 +454,30 @@ def _results_of_trials(outcomes: Sequence[TrialOutcome]) -> list[Result]:
 def _compute_measured(
     filler: TableFiller, columns: Sequence[TableColumn], outcomes: Sequence[TrialOutcome]
 ) -> Numbers:
-    """Compute one line's numbers by column, from its results and the records of its trainings.
+    """Compute our numbers of one row of an ablation's table, by column.
+
+    A column has scores of tasks; or numbers from the records of trainings, if its task is called
+    ``training``; or mean development scores of a suite's tasks.
 
     Args:
-        filler: Computes the numbers that the leaderboard's columns show.
-        columns: The columns. Those whose task is called ``training`` show a number from the records
-            of trainings, those of a suite's validation split its mean development score.
-        outcomes: The outcomes of the line's trials, one per seed, or of its encoder.
+        filler: Computes the numbers of columns with scores of tasks.
+        columns: The columns.
+        outcomes: The outcomes of the row's trials, one per seed, or of its encoder.
 
     Returns:
-        The numbers by the key of the column; a column without one is absent.
+        The numbers by the key of the column; a column without a number is absent.
     """
     results = _results_of_trials(outcomes)
     runs = [outcome.run for outcome in outcomes if outcome.run is not None]
     numbers = filler.measured_numbers(_group_results(results)) if results else {}
     suites = filler.catalogue.suites()
     for column in columns:
+        # Which scores fill the column; None if they are not defined by a task.
         spec = column.spec
         if spec is None:
             continue
-        # No task of that name is scored.
         if spec.task == "training":
-            run_values = [_number_from_record(run, spec.metric) for run in runs]
+            run_values = [_curve_number(run, spec.metric) for run in runs]
             values = [value for value in run_values if value is not None]
         elif spec.task in suites and spec.published_split == "validation":
             values = _development_means(results, suites[spec.task].tasks, spec.protocol)
@@ -465,11 +491,11 @@ def _compute_measured(
 def _development_means(
     results: Sequence[Result], tasks: Sequence[str], protocol: str
 ) -> list[float]:
-    """Compute each training seed's mean development score over tasks, times 100.
+    """Compute for each training seed the mean development score over tasks, times 100.
 
     Args:
-        results: The results of one line, of all its seeds.
-        tasks: The tasks of the mean. A seed that lacks the score of one has no mean.
+        results: The results of one encoder or recipe, of all its seeds.
+        tasks: The tasks of the mean; a seed that lacks the score of one has no mean.
         protocol: The name of the protocol; results of others are skipped.
     """
     scores_by_seed: dict[int | None, dict[str, float]] = {}
@@ -481,17 +507,19 @@ def _development_means(
     return [mean for mean in means if mean is not None]
 
 
-def _number_from_record(run: TrainedRun, metric: str) -> float | None:
-    """Return a number from the record of a training, for a column of an ablation.
+def _curve_number(run: TrainedRun, metric: str) -> float | None:
+    """Return a number of the validation by which a training's weights were selected.
 
     Args:
-        run: The trained run.
-        metric: ``steps`` for the step whose weights were selected, or a key of the curve's point
-            at that step.
+        run: The trained run; its record has the curve, a list of validations, each the numbers of
+            one step by name.
+        metric: ``steps`` for the number of the step, or the name of another number of the
+            validation.
 
     Returns:
-        The number; None if no step was selected, or if its point lacks the key.
+        The number; None if no weights were selected, or if there is no number of that name.
     """
+    # The step whose weights were selected; None if the last ones were kept without a score.
     chosen = run.chosen
     if chosen is None:
         return None
@@ -513,46 +541,46 @@ class Reproduction:
         base: The checkpoint from which trials start; empty for the recipes' own.
         seeds: The seeds of training; empty for the recipe's own, of which only the first counts
             if the recipe is small, or 0 if it has none.
-        also: The values that replace those of every line's recipe, by key.
+        extra_values: The values that replace those of every line's recipe, by key.
     """
 
     ablation: Ablation
     environment: TrialEnvironment
     base: str = ""
     seeds: Sequence[int] = ()
-    also: Mapping[str, Any] = field(default_factory=dict)
+    extra_values: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def plans_by_line(self) -> list[list[TrainPlan]]:
-        """The trainings of each line, one per seed; empty if the line is not trained.
+        """The plans of trainings for each line of the ablation, one per seed.
 
-        Raises:
-            StsbenchError: As :meth:`TrialEnvironment.plan`.
+        A line says how a row of a paper's table is made; without a recipe it needs no training.
         """
         return [self._plans_of(line) if line.recipe else [] for line in self.ablation.lines]
 
     def _plans_of(self, line: AblationLine) -> list[TrainPlan]:
-        """Return the trainings of a line that is trained, one per seed.
+        """Return the plans of the trainings of a line's recipe, one per seed.
 
-        The seeds are those of the command, or else the recipe's, a small recipe's first alone.
+        The seeds are those that the user requests, or else the recipe's; of a small recipe only the
+        first.
+
+        Args:
+            line: The line: a recipe, and the values that replace its own. The user's further values
+                (``extra_values``) replace those of every line.
         """
         recipe_seeds = self.environment.catalogue.recipe(line.recipe).seeds or [0]
         if self.ablation.is_small:
             recipe_seeds = recipe_seeds[:1]
         return [
             self.environment.plan(
-                line.recipe, {**line.replaced, **self.also}, seed=seed, base=self.base
+                line.recipe, {**line.replaced, **self.extra_values}, seed=seed, base=self.base
             )
             for seed in self.seeds or recipe_seeds
         ]
 
     @cached_property
     def trials(self) -> list[Trial]:
-        """The runs that the plans request.
-
-        Raises:
-            StsbenchError: As :func:`plan_trials`.
-        """
+        """The training runs that the plans of all lines request, each run once."""
         return plan_trials([plan for plans in self.plans_by_line for plan in plans])
 
     def lines_of(self, trial: Trial) -> list[str]:
@@ -564,12 +592,12 @@ class Reproduction:
         ]
 
     def run_ablation(self, callbacks: TrialCallbacks) -> Table:
-        """Train the missing runs, score all lines, and return the table with the paper's numbers.
+        """Make a paper's table again: train the missing runs, score them, and return the table.
 
-        A line is a row of the paper's table: it plans trainings, one per seed, or names an encoder
-        that needs no training, or cannot be reproduced and gets no outcome. A trial is a training
-        run; it is carried out once, also if the plans of several lines request it. Failures are
-        reported to the callbacks.
+        Each row of the table has a line. A line plans trainings, one per seed; or it names an
+        encoder that needs no training; or it cannot be reproduced, and gets no outcome. A trial is
+        a training run; it is carried out once, even if several lines plan it. Failures are reported
+        to the callbacks.
 
         Args:
             callbacks: The functions to call meanwhile.
@@ -598,13 +626,14 @@ class Reproduction:
         return make_comparison_table(self.ablation, outcomes_by_line, self.environment.catalogue)
 
     def _encoder_params(self, encoder: str) -> dict[str, str]:
-        """Return the user's base as the parameter ``model`` of an encoder that lacks a checkpoint.
+        """Return the parameter that gives an encoder the user's checkpoint, if its card names none.
 
         Args:
             encoder: The encoder's name, perhaps with replaced parameters after ``+``.
 
         Returns:
-            The parameter; empty if there is no base, or if a card names a checkpoint already.
+            The checkpoint (``self.base``) by the name ``model``; empty if the user names none, or
+            if the encoder needs none.
         """
         catalogue = self.environment.catalogue
         card = catalogue.encoder(encoder.partition("+")[0])
@@ -613,6 +642,7 @@ class Reproduction:
         if baseline in catalogue.paths("baselines"):
             card = catalogue.encoder(baseline)
         names_checkpoint = bool({"model", "package"} & card.params.keys())
+        # ``find_requirement`` returns what encoders of a kind need beside their card.
         needs_checkpoint = not names_checkpoint and find_requirement(card.kind) == "checkpoint"
         if self.base and needs_checkpoint:
             return {"model": self.base}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 Axis = Sequence[Any] | ValueRange
-RECIPE = "recipe"
+RECIPE_AXIS = "recipe"
 MAX_DRAWS = 200
 """How often a setting is drawn that was tried already, until all settings count as tried."""
 
@@ -54,42 +54,53 @@ class SweepSetting(NamedTuple):
 
 def axes(card: SweepCard) -> dict[str, Axis]:
     """Return the axes of a sweep's space: the recipes, and the values of each key."""
-    return {RECIPE: card.recipes, **card.values}
+    return {RECIPE_AXIS: card.recipes, **card.values}
 
 
 def setting_at(card: SweepCard, coordinates: Mapping[str, Any]) -> SweepSetting:
-    """Return the setting at a point of a sweep's space.
+    """Return the setting at a point of a sweep's space: a recipe, and values that replace its own.
+
+    An axis of the space is a key of the recipe with a range of numbers or a list of values. The
+    list of recipes is an axis too.
 
     Args:
-        card: The sweep's card.
-        coordinates: By the key of each axis a number of its range, or an index into its list,
-            whose values may be of any type.
+        card: The sweep's card, with the axes.
+        coordinates: The point: by the key of each axis a number, if the axis is a range; an index
+            into the list, if it is a list.
     """
-    values = {
-        key: axis.round_number(coordinates[key])
-        if isinstance(axis, ValueRange)
-        else axis[coordinates[key]]
-        for key, axis in axes(card).items()
-    }
-    # The recipes are an axis too; it is no value of the recipe.
-    recipe = str(values.pop(RECIPE))
+    values: dict[str, Any] = {}
+    for key, axis in axes(card).items():
+        if isinstance(axis, ValueRange):
+            values[key] = axis.round_number(coordinates[key])
+        else:
+            values[key] = axis[coordinates[key]]
+    # The axis of recipes gives no value of the recipe, but its name.
+    recipe = str(values.pop(RECIPE_AXIS))
     return SweepSetting(recipe, values)
 
 
 def count_settings(card: SweepCard) -> int:
     """Count the settings that a sweep tries at most, and check that its budget fits its search.
 
+    A search draws settings by a sampler, or tries all in order (``grid``). The budget is the number
+    of settings to draw.
+
+    Args:
+        card: The sweep's card. An axis of its space is a key with a range of numbers or a list of
+            values.
+
     Raises:
-        CardError: A search that draws has no budget of settings, or a grid has one, or a range
+        CardError: A search that draws has no budget of settings; or a grid has one, or has a range
             without a step.
     """
-    # Axes with infinitely many values.
+    # The keys of axes with infinitely many values: ranges without a step.
     endless_keys = [
         key
         for key, axis in axes(card).items()
         if isinstance(axis, ValueRange) and axis.step is None
     ]
     budget = card.budget.settings
+    # Without a sampler the search is a grid: all settings in order.
     if not look_up("search", card.search, SEARCHES).sampler:
         if budget is not None:
             raise CardError(
@@ -102,6 +113,7 @@ def count_settings(card: SweepCard) -> int:
             )
     elif budget is None:
         raise CardError(f"[budget] settings is missing: search '{card.search}' draws so many")
+    # The number of points of the space: the product of the numbers of values of its axes.
     n_points = math.inf
     if not endless_keys:
         n_points = math.prod(len(_coordinates(axis)) for axis in axes(card).values())
@@ -114,39 +126,42 @@ def _coordinates(axis: Axis) -> Sequence[Any]:
 
 
 def propose_setting(card: SweepCard, tried: Sequence[FrozenTrial]) -> FrozenTrial | None:
-    """Propose the next setting to try, another than those tried.
+    """Propose the next setting for a sweep to try, one that was not tried yet.
 
-    It depends on the card and on the tried settings alone: a stopped sweep continues as it would
-    have.
+    It depends only on the card and on the tried settings, so that a stopped sweep continues as it
+    would have.
 
     Args:
-        card: The sweep's card.
-        tried: The settings that were started, as trials of Optuna.
+        card: The sweep's card. An axis of its space is a key with a range of numbers or a list of
+            values.
+        tried: The settings that were started, as trials of the library Optuna.
 
     Returns:
-        The setting as a trial of Optuna; None if all are tried, or the draws find no other.
+        The setting as a trial of Optuna; None if all were tried, or if the sampler draws no new
+        one.
     """
     import optuna
 
     if len(tried) >= count_settings(card):
         return None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    # The axes in Optuna's terms, by key; a list is the range of its indices.
     distributions: dict[str, Any] = {}
     for key, axis in axes(card).items():
         if isinstance(axis, ValueRange):
-            # Optuna demands that the highest value lies on a step.
+            # Optuna requires that the highest value lies on a step.
             high = axis.high if axis.step is None else axis.points()[-1]
             distributions[key] = optuna.distributions.FloatDistribution(
                 axis.low, high, log=axis.log, step=axis.step
             )
         else:
             distributions[key] = optuna.distributions.CategoricalDistribution(range(len(axis)))
-    # Each point has one coordinate per axis, in the order of ``distributions``.
+    # The candidates: points of the space with a coordinate for each axis, in their order.
     points: Iterator[Sequence[Any]]
     if SEARCHES[card.search].sampler:
         points = _draw_coordinates(card, tried, distributions)
     else:
-        # A grid is tried in order, so its first settings are the tried ones.
+        # A grid is tried in order, so its first settings are the tried ones; skip these.
         grid = product(*map(_coordinates, axes(card).values()))
         points = islice(grid, len(tried), None)
     for point in points:
@@ -162,26 +177,31 @@ def propose_setting(card: SweepCard, tried: Sequence[FrozenTrial]) -> FrozenTria
 def _draw_coordinates(
     card: SweepCard, tried: Sequence[FrozenTrial], distributions: dict[str, Any]
 ) -> Iterator[Sequence[Any]]:
-    """Draw points of a sweep's space by its sampler, each with another seed.
+    """Draw points of a sweep's space by a sampler of Optuna, each with another seed.
+
+    The seeds depend on the number of tried settings, so that a stopped sweep continues as it would
+    have.
 
     Args:
-        card: The sweep's card.
+        card: The sweep's card. An axis of its space is a key with a range of numbers or a list of
+            values.
         tried: The settings that were started, as trials of Optuna, from which a sampler may learn.
-        distributions: The space in Optuna's terms, by the key of the axis.
+        distributions: The axes in Optuna's terms, by key.
 
     Yields:
-        One value per axis, as trials of Optuna hold them: a number of a range, rounded to its step,
-        else the index of a value in its list.
+        A coordinate for each axis, ``MAX_DRAWS`` points at most: a number, rounded to a step, if
+        the axis is a range; an index into the list, if it is a list.
     """
     import optuna
 
     search = SEARCHES[card.search]
     for draw in range(MAX_DRAWS):
-        # By the number of tried settings, so that a stopped sweep continues as it would have.
-        seed = int(np.random.default_rng([card.search_seed, len(tried), draw]).integers(1 << 32))
+        rng = np.random.default_rng([card.search_seed, len(tried), draw])
+        seed = int(rng.integers(2**32))
+        sampler_class = getattr(optuna.samplers, search.sampler)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            sampler = getattr(optuna.samplers, search.sampler)(seed=seed, **search.options)
+            sampler = sampler_class(seed=seed, **search.options)
         study = optuna.create_study(direction="maximize", sampler=sampler)
         study.add_trials(tried)
         params = study.ask(distributions).params

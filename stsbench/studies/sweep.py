@@ -92,10 +92,13 @@ class Sweep:
     ) -> Sweep:
         """Read a sweep's card, and check its values, splits, search and budget.
 
+        A sweep trains recipes with many combinations of values (settings), and compares their
+        scores on a development split.
+
         Args:
             path: The file of the card.
             environment: The devices, folders and catalogue to use.
-            folder: The folder of the sweep's table and of the winners' cards.
+            folder: The folder of the sweep's table and of the cards of its best settings.
             base: The checkpoint to start from; empty for the card's own.
             text: The training text; empty for the card's own.
 
@@ -111,22 +114,25 @@ class Sweep:
         card = msgspec.structs.replace(card, base=base or card.base, text=text or card.text)
         sweep = cls(name=path.stem, card=card, environment=environment, folder=folder)
         for name, values in (("recipes", card.recipes), *card.values.items()):
-            if isinstance(values, list) and any(
-                value in values[:index] for index, value in enumerate(values)
-            ):
+            # Other values than lists are ranges of numbers.
+            if not isinstance(values, list):
+                continue
+            # Compared by equality, as values may not be hashable.
+            if any(value in values[:index] for index, value in enumerate(values)):
                 raise CardError(f"{path}: {name}: a value stands there twice")
+        # The score that decides must be on a development split.
         sweep.check_development(
             card.decide.task, card.decide.split, where=f"{path}: [decide] task and split"
         )
-        # The count is not used: counting raises if budget and search do not fit.
+        # Only the check: it raises CardError if budget and search do not fit.
         count_settings(card)
         sweep._check_values()
         return sweep
 
     def _check_values(self) -> None:
-        """Refuse, before any training, a value that a recipe cannot have.
+        """Check, before any training, that each recipe of the sweep can have each of the values.
 
-        That includes one by which checkpoints would be selected on a test.
+        A value by which checkpoints would be selected on a test split is refused too.
 
         Raises:
             StsbenchError: A recipe has no such key, or cannot have one of the values.
@@ -143,7 +149,9 @@ class Sweep:
                 for value in values:
                     plan = self._plan_checked(recipe, {**self.card.set, **first_values, key: value})
                     if uses_training_loop(plan.card):
+                        # Raises CardError if no checkpoint to start from is named.
                         check_start_is_named(plan)
+                    # The method's class, and the class that trains it: the common loop, or rounds.
                     method = METHODS.load(plan.card.method)
                     trainer = TRAINERS.load_own(method.trainer)
                     trainer.check(plan, method)
@@ -155,7 +163,15 @@ class Sweep:
         )
 
     def _plan_checked(self, recipe: str, replaced: Mapping[str, Any]) -> TrainPlan:
-        """Plan a training, and check that it selects checkpoints on a development split."""
+        """Plan a training, and check that it selects checkpoints on a development split.
+
+        Args:
+            recipe: The recipe's name.
+            replaced: The values that replace those of the recipe, by key.
+
+        Raises:
+            CardError: The split is a test, or does not exist.
+        """
         plan = self._plan(recipe, replaced)
         selection = plan.card.selection
         self.check_development(
@@ -175,16 +191,16 @@ class Sweep:
         return hours is not None and time.monotonic() - since >= hours * 3600
 
     def check_development(self, task: str, split: str, *, where: str) -> None:
-        """Check that values are not chosen by the data on which encoders are compared.
+        """Check that a split is for development, not the one on which encoders are compared.
 
         Args:
-            task: The task that decides.
-            split: The split that decides.
+            task: The name of the task.
+            split: The split by whose score something is chosen: values or a checkpoint.
             where: The file or run, and the keys of task and split, for the error.
 
         Raises:
-            CardError: The split is a test or the one that the task is scored on, or the task has
-                no such split.
+            CardError: The split is ``test``, or the one that the task is scored on.
+            UnknownName: The task has no such split.
         """
         card = self.environment.catalogue.task(task)
         if split in (card.score_split, "test"):
@@ -198,19 +214,23 @@ class Sweep:
                 f"{where}: '{split}' of {task} is a test: "
                 f"values are chosen on development splits; {remedy}"
             )
+        # Only the check: it raises UnknownName.
         look_up(f"split of {task}", split, card.splits)
 
     def plan_trials_of(self, setting: SweepSetting) -> list[Trial]:
-        """Return the trainings of a setting, one per seed.
+        """Return the trainings of a setting of the sweep, one per seed.
 
-        Values that equal the recipe's own are omitted from the name of a run, so that earlier runs
-        are found, unless that name is taken by a training of another base or text.
+        The name of a run lists the replaced values. Values that equal the recipe's own are omitted
+        from it, so that earlier runs are found. If another training already has the shorter name,
+        one with another base or text, all values are listed.
 
         Args:
-            setting: A recipe, and the values of the sweep's keys.
+            setting: A recipe, and the values that replace its own.
         """
+        # ``card.set``: values that all settings of the sweep have.
         all_values = {**self.card.set, **setting.values}
         card = self._plan_checked(setting.recipe, all_values).card
+        # The values without which the recipe would train something else.
         needed_values = dict(all_values)
         for key in all_values:
             remaining = {name: value for name, value in all_values.items() if name != key}
@@ -218,7 +238,7 @@ class Sweep:
                 del needed_values[key]
         trials: list[Trial] = []
         for seed in self.card.seeds:
-            # Both train the same weights; the name of a run has the values of its plan.
+            # Both train the same weights; their runs have different names.
             plan_with_all_values = self._plan(setting.recipe, all_values, seed)
             plan_with_needed_values = self._plan(setting.recipe, needed_values, seed)
             try:
@@ -229,12 +249,13 @@ class Sweep:
         return trials
 
     def study(self, name: str) -> Any:  # noqa: ANN401 - optuna's
-        """Open Optuna's study of this name in the sweep's folder, or create it.
+        """Open a study of the library Optuna in the sweep's folder, or create it.
 
-        It maximises the score; with halving, it also decides which trainings are stopped early.
+        A study is Optuna's record of what was tried and with which scores. With halving, it also
+        decides which trainings are stopped early.
 
         Args:
-            name: The name of the study in the journal file, which holds several.
+            name: The name of the study; the journal file holds several.
 
         Returns:
             The ``optuna.Study``.
@@ -319,26 +340,30 @@ class SweepState:
     def __init__(
         self, sweep: Sweep, on_close: Callable[[SweepRow, Trial], None] = lambda row, trial: None
     ) -> None:
-        """Add the settings that were tried earlier; their trials are the next to train.
+        """Restore the settings that the sweep tried earlier; their trials are the next to train.
+
+        A setting is a row of the sweep's table; it has one trial, a training, per seed.
 
         Args:
             sweep: The sweep.
-            on_close: Called with the row of each trial that is done, and the trial.
+            on_close: Called when a trial is done, with its row and the trial.
         """
         self.sweep = sweep
         self.on_close = on_close
         self.rows: list[SweepRow] = []
         self.trials_to_train: deque[Trial] = deque()
+        # The name of a new study of Optuna in which trainings are compared; empty without halving.
         self.halving_study = f"halving {uuid4().hex}" if sweep.card.halving is not None else ""
-        # Optuna's trial is one setting, which is trained once per seed: our trials.
+        # A trial in Optuna's sense is one setting.
         for optuna_trial in self._tried_optuna_trials():
             self._add_setting_of(optuna_trial)
 
     @cached_property
     def _study(self) -> Any:  # noqa: ANN401 - optuna's
-        """Optuna's study of the settings so far, opened or created in the sweep's folder.
+        """Optuna's record (study) of the settings so far, opened or created in the sweep's folder.
 
-        Cards that differ in name or budget only share a study; any other difference makes another.
+        Its name is a hash of the sweep's card without name and budget. So a sweep with a raised
+        budget continues the same study; after any other change of the card it gets a new one.
         """
         deciding_fields = {
             key: value
@@ -358,40 +383,43 @@ class SweepState:
         self.trials_to_train.extend(self.rows[-1].trials)
 
     def next_trial(self) -> Trial | None:
-        """Hand out the next trial to train; None if there is none.
+        """Hand out the next trial to train, each one once; None if the search has ended.
 
-        If all trials so far are handed out, the next setting is proposed and stored in the journal.
+        If all trials so far are handed out, the search proposes the next setting, which is stored
+        in Optuna's study on disk.
         """
         if not self.trials_to_train:
             proposal = propose_setting(self.sweep.card, self._tried_optuna_trials())
             if proposal is None:
                 return None
             self._study.add_trial(proposal)
+            # Adds its trials, one per seed, to ``trials_to_train``.
             self._add_setting_of(proposal)
         return self.trials_to_train.popleft()
 
     def store_outcome(self, trial: Trial, score: SweepScore) -> None:
-        """Store the outcome of a trial in its row, and call ``on_close``.
+        """Store the outcome of a trial in the row of its setting, and call ``on_close``.
 
-        After the last seed of a setting, the mean over its seeds is stored in Optuna's study; a
-        setting without any score is stored as failed.
+        After the last seed of a setting, the mean score over its seeds is stored in Optuna's study
+        on disk; a setting without any score is stored as failed.
 
         Args:
-            trial: A trial that was handed out.
-            score: Its outcome.
+            trial: A trial that was handed out: a setting with one seed.
+            score: The trial's score, or the reason why there is none.
         """
         from optuna.trial import TrialState
 
         row = next(row for row in self.rows if trial in row.trials)
         scores = {**row.scores, trial.plan.seed: score}
         seeds = [row_trial.plan.seed for row_trial in row.trials]
-        # In the order of the seeds, whichever is done first.
+        # In the order of the seeds, not in that in which they end.
         row.scores = {seed: scores[seed] for seed in seeds if seed in scores}
         self.on_close(row, trial)
         if len(row.scores) < len(row.trials):
             return
         # Rows are in the order of Optuna's trials.
         optuna_trial_number = self.rows.index(row)
+        # Mean and deviation over the seeds with a score; None if no seed has one.
         seed_mean = row.seed_mean
         self._study.tell(
             optuna_trial_number,
@@ -418,8 +446,8 @@ class SweepState:
     def known_trials(self) -> list[Trial]:
         """Return the trials of all settings that can be known before more are scored.
 
-        They are those of the settings started so far, and for a search that does not learn from
-        scores also those of the settings that it will propose. Nothing is stored.
+        These are the settings started so far. If the search does not learn from scores, the ones
+        that it will propose are known too. Nothing is stored.
         """
         card = self.sweep.card
         known_settings = self._tried_optuna_trials()
@@ -427,7 +455,7 @@ class SweepState:
             while (proposal := propose_setting(card, known_settings)) is not None:
                 known_settings.append(proposal)
         trials = [trial for row in self.rows for trial in row.trials]
-        # The first settings are those of the rows.
+        # The first known settings are those of the rows; the others have no trials yet.
         for proposal in known_settings[len(self.rows) :]:
             trials += self.sweep.plan_trials_of(setting_at(card, proposal.params))
         return trials
@@ -446,18 +474,20 @@ class WinnerRecipe(NamedTuple):
 
 
 def winner_card(sweep: Sweep, row: SweepRow) -> WinnerRecipe:
-    """Return a recipe with the values by which a sweep's setting has won; nothing is written.
+    """Return a new recipe with the values of a sweep's best setting; nothing is written.
 
-    Its card states by which scores the values were chosen, and no published table is compared with
-    it.
+    Its card states by which scores the values were chosen. It names no published scores of a paper,
+    as the paper's recipe was another.
 
     Args:
         sweep: The sweep, whose name is part of the recipe's.
-        row: The best complete setting of a recipe.
+        row: The setting that has won: its recipe and values, its trials, one per seed, and the mean
+            of their scores.
     """
     card = row.trials[0].plan.card
     decide = sweep.card.decide
     assert row.seed_mean is not None, "a winner has scores"
+    # The deviation is None for a single seed.
     mean, deviation = row.seed_mean
     score = f"{100 * mean:.2f}"
     if deviation is not None:

@@ -61,25 +61,27 @@ class TrialEnvironment(TrainingEnvironment):
 
         Args:
             recipe: The recipe's name.
-            replaced: The values that replace those of the recipe, by key.
+            replaced: The values that replace those of the recipe, by key; None for none.
             seed: The seed of the training.
             base: The checkpoint to start from; empty for the recipe's own.
             text: The training text; empty for the recipe's own.
 
         Raises:
-            StsbenchError: As :func:`stsbench.recipes.train_plan.read_recipe`.
+            UnknownName: There is no such recipe.
+            CardError: A value is not valid.
         """
         replaced = replaced or {}
         assigned = {**replaced, "data.corpus": text} if text else dict(replaced)
         name, card = read_recipe(recipe, self.catalogue, params=assigned)
         # The command that trains this plan alone, to be printed if it is stopped.
-        words = ["stsbench", "train", recipe]
+        command_words = ["stsbench", "train", recipe]
         for key, value in replaced.items():
-            words += ["--set", f"{key}={toml(value)}"]
+            command_words += ["--set", f"{key}={toml(value)}"]
         for option, value in (("--base", base), ("--text", text)):
             if value:
-                words += [option, value]
-        # A plan has all fields of its environment.
+                command_words += [option, value]
+        # A plan has all fields of a ``TrainingEnvironment``, as this object has: folders, device
+        # and settings.
         environment_fields = {
             field.name: getattr(self, field.name) for field in fields(TrainingEnvironment)
         }
@@ -89,7 +91,8 @@ class TrialEnvironment(TrainingEnvironment):
             seed=seed,
             out=settings.runs_folder(),
             base=base,
-            command=shlex.join([*words, *self.options, "--seeds", str(seed)]),
+            # ``options``: further options of the command that was called.
+            command=shlex.join([*command_words, *self.options, "--seeds", str(seed)]),
             **environment_fields,
         )
 
@@ -154,22 +157,25 @@ class TrialCallbacks:
 def plan_trials(plans: Sequence[TrainPlan]) -> list[Trial]:
     """Return the training runs that plans request, in the order of the plans, each run once.
 
-    Plans that train the same weights share a trial, whatever they are called: a plan whose replaced
-    values equal the recipe's own shares that of the recipe. Of their names the one is used under
-    which most of the run exists.
+    Plans that train the same weights share a trial, even if they have different names: for example,
+    a recipe, and the same recipe with a value replaced by an equal one. The trial gets the name of
+    the plan of whose run most exists already.
 
     Args:
-        plans: The plans.
+        plans: The plans, each of a recipe with one seed.
 
     Raises:
         StsbenchError: A folder contains the finished run of another base or text, or two
             different plans have one folder.
     """
+    # By a key for what decides the weights: the plans that train the same.
     plans_by_weights: dict[bytes, list[TrainPlan]] = {}
+    # By the folder of a run: this key, and how much of the run exists.
     keys_by_folder: dict[Path, bytes] = {}
     states: dict[Path, RunState] = {}
     for plan in plans:
-        # All that decides the weights; the name of a plan does not.
+        # All that decides the weights, which the name of a plan does not: the tables of the recipe,
+        # the checkpoint to start from, and the seed.
         weights_key = msgspec.json.encode(
             [deciding_tables(plan.card), plan.base, plan.seed], order="sorted"
         )
@@ -182,20 +188,23 @@ def plan_trials(plans: Sequence[TrainPlan]) -> list[Trial]:
         states[plan.folder] = _find_run_state(plan)
     trials = []
     for equal_plans in plans_by_weights.values():
-        # RUN_STATES begin with the most complete one.
+        # RUN_STATES begins with the most complete state.
         plan = min(equal_plans, key=lambda candidate: RUN_STATES.index(states[candidate.folder]))
         trials.append(Trial(plan=plan, state=states[plan.folder], plans=equal_plans))
     return trials
 
 
 def _find_run_state(plan: TrainPlan) -> RunState:
-    """Return how much of a plan's run exists in its folder.
+    """Return how much of a plan's run exists in its folder: complete, unfinished or missing.
+
+    Args:
+        plan: The plan of a training, which names the folder.
 
     Raises:
         StsbenchError: The folder contains the finished run of another plan.
     """
     is_begun = UnfinishedRun.read(plan.folder) is not None
-    # Raises if the folder contains the finished run of another plan.
+    # Raises the error if the finished run is that of another plan.
     if find_finished_run(plan) is not None:
         return "complete"
     return "unfinished" if is_begun else "missing"
@@ -207,17 +216,21 @@ def carry_out_trial(
     scorings: Sequence[RunPlan],
     callbacks: TrialCallbacks,
 ) -> TrialOutcome:
-    """Train a trial and score its encoder.
+    """Carry out a trial: train a recipe with one seed, and score its encoder.
 
-    A finished training is not repeated, a stopped one resumes, and results that the folder
-    contains are not computed again. User errors are not raised: they are part of the outcome, and
-    the scoring callbacks are called with them.
+    A finished training is not repeated, a stopped one resumes, and results that the folder of
+    results contains are not computed again. Errors are not raised: they are part of the outcome,
+    and the scoring callbacks are called with them.
 
     Args:
-        trial: The trial to carry out.
+        trial: The trial.
         environment: The devices, folders and catalogue to use.
         scorings: The tasks to score, as plans of runs.
         callbacks: The functions to call meanwhile.
+
+    Returns:
+        The trained run (None if training failed), the results, and the failures: the name of the
+        encoder or task, and the error.
 
     Raises:
         Interrupted: The user stopped the command.
@@ -231,6 +244,7 @@ def carry_out_trial(
         callbacks.scoring.on_failure(name, error)
 
     scoring = replace(callbacks.scoring, on_failure=record_failure)
+    # Errors within the block are passed to ``record_failure``; only an interruption is raised.
     with report_errors(trial.encoder, scoring, is_only_encoder=False, expected=(OutputError,)):
         # A complete run has no progress: ``run_training`` only reads its record.
         progress = WITHOUT_PROGRESS if trial.state == "complete" else callbacks.training(trial)
@@ -248,14 +262,16 @@ def score_encoder(
     *,
     params: Mapping[str, Any] | None = None,
 ) -> list[Result]:
-    """Score an encoder on the tasks of several plans.
+    """Score an encoder on the tasks of several plans, and return the results.
+
+    Errors are not raised: the callbacks are called with them, and the next plan follows.
 
     Args:
         encoder: The encoder's name.
         environment: The folders and the catalogue to use.
-        scorings: The tasks to score, as plans of runs.
+        scorings: The tasks to score, as plans of runs without an encoder.
         callbacks: The functions to call meanwhile, with failures too.
-        params: The parameters that replace those of the encoder's card.
+        params: The parameters that replace those of the encoder's card; None for none.
     """
     results: list[Result] = []
     for scoring in scorings:
@@ -267,6 +283,7 @@ def score_encoder(
             data=environment.data,
             catalogue=environment.catalogue,
         )
+        # Errors within the block go to the callbacks; only an interruption is raised.
         with report_errors(encoder, callbacks, is_only_encoder=False, expected=(OutputError,)):
             results += run(plan, callbacks)
     return results

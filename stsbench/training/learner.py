@@ -51,7 +51,7 @@ class DevelopmentScore(float):
     """Further measures by name, for example ``uniformity``."""
 
 
-def read_measures(score: float) -> Mapping[str, float]:
+def extra_measures(score: float) -> Mapping[str, float]:
     """Return the measures beside a score; empty if validation returned a plain number."""
     return score.measures if isinstance(score, DevelopmentScore) else {}
 
@@ -101,15 +101,18 @@ class TrainingOutcome:
 def open_curve(folder: Path, points: Sequence[Point] = ()) -> Callable[[Point], None]:
     """Begin the curve file of a run, and return a function that appends a point to it.
 
+    A point is the numbers of one validation by name; it becomes one line of JSON.
+
     Args:
         folder: The folder of the run.
-        points: The points until the checkpoint that the run is resumed from; empty for a new run.
+        points: The points until the checkpoint that the run is resumed from, which replace those
+            in the file; empty for a new run.
     """
     path = folder / CURVE_FILE
     if points:
         write_atomically(path, "".join(f"{json.dumps(point)}\n" for point in points).encode())
     else:
-        # A run that fails before its first point leaves nothing.
+        # Delete the file of an earlier run; the first point creates the new one.
         path.unlink(missing_ok=True)
     return lambda point: append_line(path, json.dumps(point))
 
@@ -177,43 +180,50 @@ class Learner(_Traits):
         return bool(params.get("mlm_weight", getattr(cls, "mlm_weight", 0)))
 
     def prepare(self, columns: Columns) -> None:
-        """Store the corpus as ``columns``.
+        """Store the corpus; called once before training.
 
-        Its texts are tokenised a batch at a time: of a million, no more than a run reads.
+        No text is tokenised here: each batch tokenises its own, so that of a million texts only
+        those are tokenised that the run uses.
+
+        Args:
+            columns: Equally long columns of texts, labels or document numbers by name.
         """
         self.columns = columns
-        # Set by the trainer before this call, if the method has teachers; one function per teacher.
+        # Only declared here. If the method has teachers, the trainer sets it before this call: one
+        # function per teacher, from rows of the corpus to the teacher's embeddings.
         self.teacher_embeddings: Sequence[TeacherEmbeddings]
 
     def order(self, count: int, rng: np.random.Generator, *, batch: int) -> Rows:
         """Return the order of the corpus's rows in one epoch, (count,); by default shuffled.
 
-        The first ``batch`` rows make the first batch of all ranks together, and so on.
+        The first ``batch`` rows make the first batch, the next ``batch`` rows the second, and so
+        on; several training processes (ranks) divide each batch among them.
 
         Args:
             count: The number of rows of the corpus.
             rng: The generator of the order.
-            batch: The number of rows of a batch of all ranks.
+            batch: The number of rows of a batch of all ranks together; the default does not use
+                it.
         """
         return rng.permutation(count)
 
     def inputs(self, names: Sequence[str], rows: Rows) -> Batch:
-        """Tokenise columns in some rows into one batch: the rows of one column, then of the next.
-
-        A column that is named twice is tokenised once.
+        """Tokenise the texts of columns in some rows into one batch of model inputs.
 
         Args:
-            names: The columns.
-            rows: The rows of the corpus, (b,).
+            names: The names of the columns; one that is named twice is tokenised once.
+            rows: The indices of the rows of the corpus, (b,).
 
         Returns:
-            The token ids and the mask, each (len(names) * b, t).
+            The token ids and the attention mask by name, each (len(names) * b, t): the b rows of
+            the first column, then those of the next.
         """
         distinct_names = list(dict.fromkeys(names))
         texts: list[str] = []
         for name in distinct_names:
             texts += self.texts_of(rows, name)
         tokens = self.student.tokenize(texts)
+        # For each row of the batch, the index of its text in ``texts``.
         text_indices = []
         for name in names:
             # The texts of the i-th distinct column are at indices i * len(rows) and after.
@@ -225,11 +235,11 @@ class Learner(_Traits):
     """An alias of :meth:`inputs` for users' methods; some methods have a parameter of this name."""
 
     def texts_of(self, rows: Rows, name: str = "text") -> list[str]:
-        """Return the texts of a column in some rows.
+        """Return the texts of a column of the corpus in some rows.
 
         Args:
-            rows: The rows of the corpus, (b,).
-            name: The column.
+            rows: The indices of the rows, (b,).
+            name: The name of the column.
         """
         return [self.columns[name][row] for row in rows.tolist()]
 
@@ -240,18 +250,20 @@ class Learner(_Traits):
     def hide_tokens(
         self, tokens: Mapping[str, torch.Tensor], rng: np.random.Generator, *, rate: float
     ) -> Batch:
-        """Hide a share of a batch's tokens for :meth:`hidden_token_loss`.
+        """Hide a share of a batch's tokens, which a model then learns to guess (BERT's task).
 
-        Every token but the special ones is drawn independently. Of the chosen tokens 80% become the
-        mask, 10% a random token, and 10% stay (Devlin et al. 2019, section 3.1).
+        Every token but the special ones ([CLS], [SEP] and so on) is chosen with probability
+        ``rate``. Of the chosen tokens 80% are replaced by the mask token, 10% by a random token,
+        and 10% stay (Devlin et al. 2019, section 3.1).
 
         Args:
-            tokens: The model inputs (b, t).
+            tokens: The model inputs by name, (b, t) each.
             rng: The generator of all draws.
             rate: The probability that a token is chosen.
 
         Returns:
-            The batch with new ids, and ``labels`` (b, t): the true id of a chosen token, else -100.
+            The model inputs with new ids, and ``labels`` (b, t): the true id of each chosen token,
+            and -100 at all other positions, which the loss ignores.
         """
         tokenizer = self.student.backbone.tokenizer
         # (b, t), as all tensors below but ``special_ids``.
@@ -259,6 +271,7 @@ class Learner(_Traits):
         special_ids = torch.tensor(sorted(tokenizer.all_special_ids))
         is_maskable = tokens["attention_mask"].bool() & ~torch.isin(ids, special_ids)
         is_chosen = torch.from_numpy(rng.random(ids.shape) < rate) & is_maskable
+        # Below 0.8: the mask token; from 0.8 to 0.9: a random token; above: the token stays.
         replacement_draws = torch.from_numpy(rng.random(ids.shape))
         random_ids = torch.from_numpy(rng.integers(0, len(tokenizer), ids.shape))
         hidden_ids = torch.where(
@@ -273,21 +286,24 @@ class Learner(_Traits):
         }
 
     def hidden_token_loss(self, hidden: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Compute the mean cross-entropy of guessing the tokens that :meth:`hide` has hidden.
+        """Compute the mean cross-entropy of the student's guesses at hidden tokens, a scalar.
 
-        The mean is over the hidden tokens of all ranks, and 0 if none is hidden.
+        The mean is over the hidden tokens of all training processes; it is 0 if none is hidden.
 
         Args:
-            hidden: What :meth:`hide` has returned: model inputs and ``labels``, (b, t) each.
+            hidden: The batch that :meth:`hide_tokens` has returned: model inputs and ``labels``,
+                (b, t) each.
         """
         model: Any = self.student.language_model
 
         def compute_losses(batch_part: Tokens) -> torch.Tensor:
+            """Return for each row of a part of the batch the sum of its tokens' losses."""
             states = model.base_model(
                 input_ids=batch_part["input_ids"], attention_mask=batch_part["attention_mask"]
             )
             return label_loss_sums(model, states.last_hidden_state, batch_part["labels"])
 
+        # (b,): the batch is computed in parts of similar length, to save time and memory.
         loss_sums = self.student.compute_in_parts(hidden, compute_losses, model.base_model)
         return mean_label_loss(loss_sums, hidden["labels"])
 
@@ -306,13 +322,15 @@ class Learner(_Traits):
     def set_dropout(self, module: torch.nn.Module, *, dropout: bool) -> None:
         """Set whether a module has dropout in training, independently of the other modules.
 
-        The setting is stored: :meth:`train` applies it again at each change of the mode.
+        A module without dropout stays in torch's evaluation mode, even while the method is trained.
+        The setting is applied now, and stored: :meth:`train` applies it again at each change of the
+        mode.
 
         Args:
             module: A part of the method.
-            dropout: Whether it has dropout; without it the module stays in evaluation mode, also
-                while the method is trained.
+            dropout: Whether it has dropout.
         """
+        # A new tuple, as the class's default is shared by all methods.
         self._dropout_settings = (*self._dropout_settings, (module, dropout))
         is_in_training_mode = self.training and dropout
         module.train(is_in_training_mode)
@@ -329,7 +347,7 @@ class Learner(_Traits):
         return [self.student.encoder()]
 
     def save(self, folder: Path, *, chosen: int = 0) -> None:
-        """Write the student as a folder for ``load_encoder``.
+        """Write the trained encoder, the student, as a folder that ``load_encoder`` can load.
 
         Args:
             folder: The folder to write.
@@ -351,22 +369,26 @@ class ContrastiveLearner(Learner):
     def embed_views(
         self, tokens: Tokens, views: int = 2, *, second: Student | None = None
     ) -> list[torch.Tensor]:
-        """Embed the views of a batch's sentences, and join each view over all processes.
+        """Embed the views of a batch's sentences, and join each view over all training processes.
+
+        A view is one of the forms in which the loss compares a sentence, for example with another
+        dropout mask, or its paraphrase.
 
         Args:
-            tokens: The model inputs, (views * b, t) each: the b rows of one view, then those of the
-                next.
+            tokens: The model inputs by name, (views * b, t) each: the b rows of one view, then
+                those of the next.
             views: The number of views.
-            second: Another student, which embeds all views but the first; None if one embeds all.
+            second: Another encoder in training, which embeds all views but the first; None if
+                ``self.student`` embeds all.
 
         Returns:
-            The embeddings of each view, (ranks * b, h).
+            The embeddings of each view, (ranks * b, h), with ``ranks`` the number of processes.
         """
         if second is None:
             return gather_pairs(self.student.embed(tokens), views)
         rows_per_view = len(tokens["input_ids"]) // views
-        first_view = rows_of(tokens, slice(rows_per_view))
-        other_views = rows_of(tokens, slice(rows_per_view, None))
+        first_view = select_rows(tokens, slice(rows_per_view))
+        other_views = select_rows(tokens, slice(rows_per_view, None))
         return [
             gather_over_ranks(self.student.embed(first_view)),
             *gather_pairs(second.embed(other_views), views - 1),
@@ -379,13 +401,15 @@ def check_losses(
 ) -> Losses:
     """Check the losses that a method's ``forward`` has returned, and return them as a dict.
 
+    Valid losses are a mapping from names to tensors of one number, with the name ``loss`` among
+    them; ``loss`` must have a gradient.
+
     Args:
         losses: The value that ``forward`` has returned.
         method: The method, for messages.
 
     Raises:
-        TrainingError: They are no dict with ``loss``, one is no scalar, or nothing that is trained
-            has made the loss.
+        TrainingError: The losses are not valid.
     """
     prefix = f"method {type(method).__name__}: forward returns"
     if not isinstance(losses, Mapping):
@@ -408,27 +432,25 @@ def check_losses(
     return dict(losses)
 
 
-def rows_of(tokens: Tokens, rows: slice | torch.Tensor) -> Tokens:
-    """Return some rows of a batch.
+def select_rows(tokens: Tokens, rows: slice | torch.Tensor) -> Tokens:
+    """Return some rows of all model inputs of a batch.
 
     Args:
-        tokens: The model inputs, (b, t) each.
-        rows: A slice of rows, or their indices.
+        tokens: The model inputs by name, (b, t) each.
+        rows: A slice of rows, or their indices (b',).
     """
     return {name: values[rows] for name, values in tokens.items()}
 
 
-def weighted_sum(parts: Losses, weights: Mapping[str, float]) -> Losses:
-    """Return the weighted sum of losses as ``loss``, and the losses themselves.
+def with_weighted_sum(parts: Losses, weights: Mapping[str, float]) -> Losses:
+    """Return losses by name, with their weighted sum added under the name ``loss``.
 
     Args:
         parts: The losses by name, scalars.
         weights: Their weights by name; 1 for a loss that is not named.
     """
-    return {
-        "loss": torch.stack([weights.get(name, 1.0) * loss for name, loss in parts.items()]).sum(),
-        **parts,
-    }
+    weighted_losses = [weights.get(name, 1.0) * loss for name, loss in parts.items()]
+    return {"loss": torch.stack(weighted_losses).sum(), **parts}
 
 
 IGNORED_LABEL = -100
@@ -436,26 +458,29 @@ IGNORED_LABEL = -100
 
 
 def label_loss_sums(model: Any, states: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
-    """Compute for each text the sum of the cross-entropies of its labelled tokens, (b,).
+    """Compute for each text the sum of the cross-entropies of the tokens to guess, (b,).
 
     Args:
-        model: A language model.
+        model: A masked language model of transformers.
         states: Its last hidden states (b, t, h).
-        labels: The ids of the tokens to guess (b, t), -100 at positions without one.
+        labels: The ids of the tokens to guess (b, t), -100 at all other positions.
     """
     has_label = labels != IGNORED_LABEL
     logits = language_model_head(model)(states[has_label]).float()
     token_losses = torch.nn.functional.cross_entropy(logits, labels[has_label], reduction="none")
+    # Each token's loss goes back to its text and position, with 0 elsewhere, (b, t).
     losses = torch.zeros(labels.shape, device=token_losses.device)
     return losses.masked_scatter(has_label, token_losses).sum(dim=1)
 
 
 def mean_label_loss(loss_sums: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return the mean loss over the labelled tokens of all ranks, a scalar; 0 if there are none.
+    """Return the mean loss over the guessed tokens of all training processes, a scalar.
+
+    It is 0 if there are no such tokens.
 
     Args:
-        loss_sums: The sums of :func:`label_loss_sums`, (b,).
-        labels: The labels (b, t) that they were computed from.
+        loss_sums: For each text of this process the sum of its tokens' losses, (b,).
+        labels: The ids of the guessed tokens (b, t), -100 at all other positions.
     """
     n_labels = (labels != IGNORED_LABEL).sum()
     return mean_over_ranks(loss_sums.sum(), n_labels)
@@ -468,7 +493,7 @@ def language_model_head(model: Any) -> Any:  # noqa: ANN401
         model: A masked language model of transformers; its class decides what the part is called.
 
     Raises:
-        TypeError: The head is none of those that are known.
+        TypeError: The head has none of the names that the classes of transformers give it.
     """
     for name in ("cls", "lm_head", "predictions"):
         head = getattr(model, name, None)

@@ -25,19 +25,22 @@ def save_student(
     language_model: bool = False,
     prompt: Prompt | None = None,
 ) -> None:
-    """Write a student as a folder that stsbench, transformers and sentence-transformers load.
+    """Write a trained encoder as a folder that several libraries load.
 
-    The pooling of tests is written in the formats of both stsbench and sentence-transformers.
+    stsbench, transformers and sentence-transformers load it. The pooling, how an embedding is made
+    of the hidden states of tokens, is written in the formats of both stsbench and
+    sentence-transformers; it is ``student.test_pooling``, since training may pool otherwise.
 
     Args:
-        student: The student to save.
+        student: The trained encoder.
         folder: The folder to write.
         middle_modules: Modules of sentence-transformers between transformer and pooling; with any
             of them stsbench runs the folder with that library.
         language_model: Write the head of the student's language model too.
-        prompt: The template that sentences are embedded in, by its mask token.
-            sentence-transformers adds no text after a sentence: there, sentences must come in the
-            template, or they are zero vectors.
+        prompt: The template in which sentences are embedded, with a mask token whose state is the
+            embedding; None if there is none. sentence-transformers adds no text after a sentence:
+            users of that library must put sentences into the template themselves, or get zero
+            vectors.
 
     Raises:
         OutputError: The folder cannot be written.
@@ -53,11 +56,11 @@ def save_student(
     except OSError as error:
         raise OutputError(f"{folder}: cannot be written: {error.strerror or error}") from error
     weights = _distinct_weights(saved_model)
-    if student.head is not None and student.test_pooling.through_head and not language_model:
-        # Tests use the head as the transformer's pooler.
+    head = None if language_model else student.head
+    if head is not None and student.test_pooling.through_head:
+        # The head is saved under the names of the transformer's pooler, which loaded encoders use.
         weights |= {
-            f"pooler.dense.{name}": tensor
-            for name, tensor in student.head.linear.state_dict().items()
+            f"pooler.dense.{name}": tensor for name, tensor in head.linear.state_dict().items()
         }
     cpu_weights = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     write_atomically(folder / "model.safetensors", save(cpu_weights, {"format": "pt"}))
@@ -75,16 +78,17 @@ def save_student(
 
 
 def _distinct_weights(model: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401
-    """Return the weights of a model by name, tied weights once, by their first name.
+    """Return the weights of a model by name; a tensor with several names by the first of them.
 
-    The format of safetensors holds no tensor twice.
+    Such tensors (tied weights) are stored once, since the format of safetensors forbids two names
+    for one tensor.
 
     Args:
         model: A model of transformers.
     """
     weights = model.state_dict()
-    # Tied weights have one address. Later entries replace earlier ones, so in reversed order the
-    # first name of each address remains.
+    # Tied weights have one address in memory. In a dict later entries replace earlier ones, so in
+    # reversed order the first name of each address remains.
     first_names = {tensor.data_ptr(): name for name, tensor in reversed(weights.items())}
     return {
         name: tensor for name, tensor in weights.items() if first_names[tensor.data_ptr()] == name
@@ -92,13 +96,14 @@ def _distinct_weights(model: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401
 
 
 def _save_modules(student: Student, folder: Path, middle_modules: Sequence[Any]) -> None:
-    """Write ``modules.json`` and the modules behind the transformer, for sentence-transformers.
+    """Write the files by which sentence-transformers runs a trained encoder.
 
-    These are the middle modules, a pooling, and for pooling ``cls`` the head as a dense layer. The
-    configuration of the library's transformer is written too.
+    The library passes sentences through the modules that ``modules.json`` lists: the transformer,
+    the ``middle_modules``, a pooling of hidden states, and for pooling ``cls`` the head as a dense
+    layer. Each but the transformer gets a folder; the transformer's configuration is written too.
 
     Args:
-        student: The student to save.
+        student: The trained encoder; ``test_pooling`` says how its hidden states are pooled.
         folder: The folder to write.
         middle_modules: Modules of sentence-transformers between transformer and pooling.
     """
@@ -106,13 +111,16 @@ def _save_modules(student: Student, folder: Path, middle_modules: Sequence[Any])
 
     pooling = student.test_pooling
     uses_earlier_layers = pooling.layers != (-1,)
+    # The dimensions of the hidden states behind the transformer, and behind the middle modules.
     width = student.backbone.width
     for module in middle_modules:
         if hasattr(module, "get_embedding_dimension"):
             width = module.get_embedding_dimension()
     saved_modules = list(middle_modules)
+    # The library's name of the pooling.
     pooling_mode = pooling.library
     if pooling.pools_mask_token:
+        # The library has no such pooling: a weighted mean, in which only the mask token has weight.
         saved_modules = [_mask_token_module(student)]
         pooling_mode = "mean"
     if uses_earlier_layers:
@@ -122,7 +130,7 @@ def _save_modules(student: Student, folder: Path, middle_modules: Sequence[Any])
         dense = modules.Dense(width, width, activation_function=torch.nn.Tanh())
         dense.linear.load_state_dict(student.head.linear.state_dict())
         saved_modules.append(dense)
-    # The older paths of the classes, which old and new versions of the library can import.
+    # The older package of the classes, which old and new versions of the library can import.
     package = "sentence_transformers.models"
     entries = [{"idx": 0, "name": "0", "path": "", "type": f"{package}.Transformer"}]
     for index, module in enumerate(saved_modules, 1):
@@ -143,7 +151,7 @@ def _save_modules(student: Student, folder: Path, middle_modules: Sequence[Any])
         "do_lower_case": False,
     }
     if uses_earlier_layers:
-        # Only then does the library's transformer return more than its last layer.
+        # Without this the library's transformer returns the last layer only.
         transformer_config["config_args"] = {"output_hidden_states": True}
     for name, content in (("modules", entries), ("sentence_bert_config", transformer_config)):
         write_atomically(folder / f"{name}.json", (json.dumps(content, indent=1) + "\n").encode())
@@ -153,26 +161,30 @@ def _mask_token_module(student: Student) -> Any:  # noqa: ANN401
     """Return a module of sentence-transformers that gives weight to the mask token alone.
 
     A mean over tokens with these weights is the state of the mask token.
+
+    Args:
+        student: The trained encoder, for its vocabulary and the id of its mask token.
     """
     from sentence_transformers.sentence_transformer import modules
 
-    n_tokens = student.model.get_input_embeddings().num_embeddings
-    vocabulary = [str(token_id) for token_id in range(n_tokens)]
+    vocabulary_size = student.model.get_input_embeddings().num_embeddings
+    # The module names tokens by text; only their ids matter.
+    vocabulary = [str(token_id) for token_id in range(vocabulary_size)]
     word_weights = {str(student.backbone.tokenizer.mask_token_id): 1.0}
     return modules.WordWeights(vocabulary, word_weights, unknown_word_weight=0.0)
 
 
 def _layer_mean_module(student: Student, layers: Sequence[int]) -> Any:  # noqa: ANN401
-    """Return a module of sentence-transformers that averages these hidden states alone.
+    """Return a module of sentence-transformers that averages the hidden states of some layers.
 
     Args:
-        student: The student, for its width and number of layers.
+        student: The trained encoder, for its width and number of layers.
         layers: The indices of hidden states: 0 is the embedding output, -1 the last layer.
     """
     from sentence_transformers.sentence_transformer import modules
 
     depth = student.backbone.depth
-    # Negative indices count from the last layer; the library's do not.
+    # Negative indices count from the last layer; the library knows none.
     averaged_layers = [layer % (depth + 1) for layer in layers]
     first_layer = min(averaged_layers)
     # The library has a weight for each layer from ``layer_start`` to the last of the model: 0 for

@@ -7,6 +7,7 @@ draws them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -41,82 +42,90 @@ def sample_spans(
     rng: np.random.Generator,
     label: str = "document",
 ) -> Spans:
-    """Draw anchor spans and positive spans of one document.
+    """Draw anchor spans and positive spans of one document, as DeCLUTR's official code does.
 
     The document is cut into blocks of ``max_len`` tokens. Each anchor lies within one block, and
     neither that block nor its neighbours are used again, so two anchors are at least ``max_len``
-    tokens apart. (The paper's formula, a start anywhere in the document, is not what the code
-    draws, nor does the paper describe how anchors are kept apart.) The draws are in the official
-    code's order.
+    tokens apart. The paper lets an anchor start anywhere, without saying what keeps them apart.
 
     Args:
         n_tokens: The number of tokens of the document.
         anchors: The number of anchors.
         positives: The number of positives per anchor.
         min_len: The length of the shortest span, in tokens.
-        max_len: The length of the longest span, in tokens.
-        strategy: ``both``: positives overlap their anchor, lie next to it or inside it;
+        max_len: That of the longest one.
+        strategy: Where positives lie. ``both``: overlapping their anchor, next to it or inside it;
             ``subsuming``: inside it; ``adjacent``: next to it.
         rng: The generator of all draws.
         label: The name of the document in an error.
+
+    Returns:
+        The anchors, and the list of positives of each. A span is a pair of indices: that of its
+        first token, and the one behind its last.
 
     Raises:
         DataError: The document has fewer than ``2 * anchors * max_len`` tokens.
     """
     needed_tokens = 2 * anchors * max_len
     if n_tokens < needed_tokens:
-        message = (
-            f"{label}: {n_tokens:,} tokens; {format_count(anchors, 'anchor')} of up to "
-            f"{max_len} tokens need {needed_tokens:,}"
-        )
+        wanted = f"{format_count(anchors, 'anchor')} of up to {max_len} tokens"
+        message = f"{label}: {n_tokens:,} tokens; {wanted} need {needed_tokens:,}"
         raise DataError(f"{message}: leave short documents out, or take fewer or shorter anchors")
-    blocks = list(range(0, n_tokens - max_len + 1, max_len))
+    # The first token of each block that may still be used.
+    block_starts = list(range(0, n_tokens - max_len + 1, max_len))
     spans = Spans(anchors=[], positives=[])
-    for remaining in range(anchors, 0, -1):
+    for n_remaining in range(anchors, 0, -1):
         length = _draw_length(rng, beta=ANCHOR_LENGTH_BETA, shortest=min_len, longest=max_len)
-        # If a block from the middle could leave too few blocks, choose the first or the last; the
-        # condition is the official code's.
-        if len(blocks) // remaining < remaining:
-            block_index = int(rng.choice([0, len(blocks) - 1]))
+        n_blocks = len(block_starts)
+        # If a block from the middle could leave too few blocks, choose the first or the last.
+        if n_blocks // n_remaining < n_remaining:
+            block_index = int(rng.choice([0, n_blocks - 1]))
         else:
-            block_index = int(rng.integers(len(blocks)))
-        start = int(rng.integers(blocks[block_index], blocks[block_index] + max_len - length + 1))
-        # The block and its neighbours.
-        del blocks[max(0, block_index - 1) : block_index + 2]
+            block_index = int(rng.integers(n_blocks))
+        first_start = block_starts[block_index]
+        start = int(rng.integers(first_start, first_start + max_len - length + 1))
+        # The block and its neighbours are not used again.
+        del block_starts[max(0, block_index - 1) : block_index + 2]
         anchor = (start, start + length)
         spans.anchors.append(anchor)
-        anchor_positives = [
-            STRATEGIES[strategy](anchor, n_tokens, min_len, max_len, rng) for _ in range(positives)
-        ]
-        spans.positives.append(anchor_positives)
+        draw_positive = partial(STRATEGIES[strategy], anchor, n_tokens, min_len, max_len, rng)
+        spans.positives.append([draw_positive() for _ in range(positives)])
     return spans
 
 
 def _draw_length(
     rng: np.random.Generator, beta: tuple[float, float], shortest: int, longest: int
 ) -> int:
-    """Draw the length of a span between two lengths, in tokens, rounded down.
+    """Draw the length of a span between the shortest and the longest one, in tokens, rounded down.
 
     Args:
         rng: The generator.
-        beta: The two parameters of the Beta distribution of where it lies between them.
-        shortest: The shortest length.
-        longest: The longest length.
+        beta: The two parameters of a Beta distribution on 0 to 1. A number drawn from it is the
+            place between the two lengths: 0 is the shortest, 1 the longest.
+        shortest: The shortest length, in tokens.
+        longest: The longest length, in tokens.
     """
-    return int(rng.beta(*beta) * (longest - shortest) + shortest)
+    share = rng.beta(*beta)
+    return int(share * (longest - shortest) + shortest)
 
 
 def _draw_subsuming(
     anchor: Span, n_tokens: int, min_len: int, max_len: int, rng: np.random.Generator
 ) -> Span:
-    """Draw a positive inside an anchor, as the official code does.
+    """Draw a positive span inside an anchor span, as DeCLUTR's official code does.
+
+    A span is consecutive tokens of a document: the index of its first token, and the one behind its
+    last.
 
     Args:
-        anchor: The first token of the anchor, and the one behind its last.
-        n_tokens: Not used; all strategies have it, as ``max_len``.
+        anchor: The anchor.
+        n_tokens: Not used; the functions of all strategies have the same arguments.
         min_len: The length of the shortest span, in tokens.
-        max_len: Not used: the anchor is the longest span.
+        max_len: Not used: the longest positive is the whole anchor.
         rng: The generator.
+
+    Returns:
+        The positive span.
     """
     start, end = anchor
     length = _draw_length(rng, beta=POSITIVE_LENGTH_BETA, shortest=min_len, longest=end - start)
@@ -127,25 +136,32 @@ def _draw_subsuming(
 def _draw_adjacent(
     anchor: Span, n_tokens: int, min_len: int, max_len: int, rng: np.random.Generator
 ) -> Span:
-    """Draw a positive that ends where an anchor begins, or begins where it ends.
+    """Draw a positive span that ends where an anchor begins, or begins where it ends.
+
+    A span is consecutive tokens of a document: the index of its first token, and the one behind its
+    last.
 
     Args:
-        anchor: The first token of the anchor, and the one behind its last.
+        anchor: The anchor.
         n_tokens: The number of tokens of the document.
         min_len: The length of the shortest span, in tokens.
         max_len: The length of the longest span, in tokens.
         rng: The generator.
+
+    Returns:
+        The positive span.
     """
     start, end = anchor
     length = _draw_length(rng, beta=POSITIVE_LENGTH_BETA, shortest=min_len, longest=max_len)
     possible_starts = []
-    # Not from the first token of the document: the official code never takes such a span.
+    # A span from the first token of the document (start == length) is not offered, because
+    # DeCLUTR's official code never takes one.
     if start > length:
         possible_starts.append(start - length)
     if end + length <= n_tokens:
         possible_starts.append(end)
     if not possible_starts:
-        # Here it is taken if there is no other.
+        # If there is no other, it is taken here.
         possible_starts.append(start - length)
     positive_start = int(rng.choice(possible_starts))
     return positive_start, positive_start + length
@@ -154,20 +170,28 @@ def _draw_adjacent(
 def _draw_overlapping(
     anchor: Span, n_tokens: int, min_len: int, max_len: int, rng: np.random.Generator
 ) -> Span:
-    """Draw a positive that overlaps an anchor, lies next to it or inside it.
+    """Draw a positive span that overlaps an anchor, lies next to it or inside it.
+
+    A span is consecutive tokens of a document: the index of its first token, and the one behind its
+    last.
 
     Args:
-        anchor: The first token of the anchor, and the one behind its last.
+        anchor: The anchor.
         n_tokens: The number of tokens of the document.
         min_len: The length of the shortest span, in tokens.
         max_len: The length of the longest span, in tokens.
         rng: The generator.
+
+    Returns:
+        The positive span.
     """
     start, end = anchor
     length = _draw_length(rng, beta=POSITIVE_LENGTH_BETA, shortest=min_len, longest=max_len)
-    # From the start at which it ends at the anchor to the one at which it begins behind it, if both
-    # are in the document.
-    positive_start = int(rng.integers(max(0, start - length), min(end, n_tokens - length) + 1))
+    # At the first possible start the positive ends where the anchor begins, and at the last one it
+    # begins where the anchor ends; both are limited to the document.
+    first_start = max(0, start - length)
+    last_start = min(end, n_tokens - length)
+    positive_start = int(rng.integers(first_start, last_start + 1))
     return positive_start, positive_start + length
 
 

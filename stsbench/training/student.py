@@ -41,10 +41,13 @@ Transform = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """A function from embedding output (b, t, h) and mask (b, t) to the input of the first layer."""
 
 
-def dropouts(config: Mapping[str, Any]) -> dict[str, float]:
-    """Return the dropout rates of a model's body by name, from its configuration.
+def dropout_rates(config: Mapping[str, Any]) -> dict[str, float]:
+    """Return the dropout rates of a transformer by name, from its configuration.
 
-    Dropouts of heads for other tasks are omitted.
+    Those of heads for other tasks, such as a classifier, are omitted.
+
+    Args:
+        config: The fields of a configuration of transformers by name.
     """
     values_by_name = {
         name: value for name, value in config.items() if DROPOUT_FIELD.fullmatch(name)
@@ -52,7 +55,7 @@ def dropouts(config: Mapping[str, Any]) -> dict[str, float]:
     return {
         name: float(value)
         for name, value in values_by_name.items()
-        # Not a bool, which is an int too.
+        # Numbers only; ``isinstance`` would let True and False pass as int.
         if type(value) in (int, float)
     }
 
@@ -60,26 +63,29 @@ def dropouts(config: Mapping[str, Any]) -> dict[str, float]:
 def _replaced_config_fields(
     checkpoint: Checkpoint, dropout: float | None, layers: int | None
 ) -> dict[str, float]:
-    """Return the fields of a checkpoint's configuration that get new values.
+    """Return the fields of a checkpoint's configuration to replace, with their new values.
 
     Args:
         checkpoint: The checkpoint.
-        dropout: The rate of every dropout; None to keep them.
-        layers: The number of layers; None to keep all.
+        dropout: The new rate of every dropout; None to keep their rates.
+        layers: The new number of layers; None to keep all.
+
+    Returns:
+        The new value by the name of the field; empty if nothing is replaced.
 
     Raises:
         EncoderError: The configuration names no dropout, or has too few layers.
     """
     config = checkpoint.config()
-    settings: dict[str, float] = {}
+    new_values: dict[str, float] = {}
     if dropout is not None:
-        dropout_names = dropouts(config)
+        dropout_names = list(dropout_rates(config))
         if not dropout_names:
             examples = "hidden_dropout_prob, attention_dropout and the like"
             raise EncoderError(
                 f"{checkpoint.folder}/config.json: names no dropout ({examples}) to replace"
             )
-        settings |= dict.fromkeys(dropout_names, dropout)
+        new_values |= dict.fromkeys(dropout_names, dropout)
     if layers is not None:
         # Different architectures name the number of layers differently.
         name = next((field for field in ("num_hidden_layers", "n_layers") if field in config), None)
@@ -88,20 +94,21 @@ def _replaced_config_fields(
             raise EncoderError(
                 f"{checkpoint.folder}: cannot keep {layers} layers, its configuration {problem}"
             )
-        settings[name] = layers
-    return settings
+        new_values[name] = layers
+    return new_values
 
 
 def fresh_layers(model: Any, *widths: int, bias: bool = True) -> list[torch.nn.Linear]:  # noqa: ANN401
-    """Make linear layers between these widths, with weights drawn as a transformer's are.
+    """Make consecutive linear layers whose weights are drawn as those of a new transformer are.
 
     Args:
-        model: The transformer, whose ``initializer_range`` is the standard deviation (0.02 if it
-            has none).
-        widths: The sizes before, between and behind the layers: three make two layers.
+        model: The transformer. The ``initializer_range`` of its configuration is the standard
+            deviation of the weights; 0.02 if it has none.
+        widths: The dimensions before, between and behind the layers: three make two layers.
         bias: Whether the layers have biases, which begin at zero.
     """
-    layers = [torch.nn.Linear(*pair, bias=bias) for pair in zip(widths, widths[1:], strict=False)]
+    input_and_output_widths = zip(widths, widths[1:], strict=False)
+    layers = [torch.nn.Linear(*pair, bias=bias) for pair in input_and_output_widths]
     for layer in layers:
         torch.nn.init.normal_(layer.weight, std=getattr(model.config, "initializer_range", 0.02))
         if bias:
@@ -110,21 +117,25 @@ def fresh_layers(model: Any, *widths: int, bias: bool = True) -> list[torch.nn.L
 
 
 def _parse_poolings(section: StudentSection, validation_pooling: str) -> list[Pooling]:
-    """Return the poolings of training, tests and validation, in this order.
+    """Return the poolings for training, for tests and for validation, in this order.
+
+    A pooling makes an embedding of the hidden states of a sentence's tokens. Tests score the
+    trained encoder; validation scores it during training.
 
     Args:
-        section: The recipe's section of the student; tests use the pooling of training if it names
-            no other.
-        validation_pooling: The pooling of validation; empty for that of tests.
+        section: The recipe's section about the encoder to train, with the names of the poolings;
+            tests use the pooling of training if it names no other.
+        validation_pooling: The name of the pooling for validation; empty for that of tests.
 
     Raises:
-        CardError: A student cannot be trained under one of them.
+        CardError: One of them is no pooling under which an encoder can be trained.
     """
     test_pooling = section.test_pooling or section.pooling
     names = (section.pooling, test_pooling, validation_pooling or test_pooling)
     poolings = [Pooling.parse(name) for name in names]
     for pooling in poolings:
-        # A saved student needs a pooling that sentence-transformers has, or that of a mask token.
+        # A trained encoder is saved for sentence-transformers too: so that library must have the
+        # pooling (``library`` is its name there), or it is that of a mask token.
         if not pooling.library and not pooling.pools_mask_token:
             known_names = [kind.name for kind in POOLINGS.values() if kind.library]
             raise CardError(
@@ -138,29 +149,39 @@ def _choose_max_length(requested: int | None, limit: int | None) -> int | None:
     """Return the number of tokens at which inputs are cut: the requested one, or else the limit.
 
     Args:
-        requested: The recipe's maximum length; None for the checkpoint's limit.
-        limit: The longest input of the checkpoint's model; None if it has no limit.
+        requested: The recipe's maximum length in tokens; None for the checkpoint's limit.
+        limit: The longest input of the checkpoint's model in tokens; None if it has no limit.
+
+    Returns:
+        The number of tokens, special tokens included; None if inputs are not cut.
 
     Raises:
         CardError: The requested length is above the limit, or below 3: two special tokens and one.
     """
-    if requested is not None and not 3 <= requested <= (limit or requested):
+    if requested is None:
+        return limit
+    is_above_limit = limit is not None and requested > limit
+    if requested < 3 or is_above_limit:
         raise CardError(
             f"max_length {requested}: give 3 to {limit or 'any number'}, the checkpoint's limit"
         )
-    return requested or limit
+    return requested
 
 
 class PoolerHead(torch.nn.Module):
     """A linear layer and tanh over the first token: BERT's pooler, SimCSE's MLP."""
 
     def __init__(self, model: Any) -> None:  # noqa: ANN401 - transformers is untyped
-        """Draw a head for a transformer.
+        """Make the linear layer of the head, with random weights.
+
+        The head is applied to the hidden state of a sentence's first token.
 
         Args:
-            model: The transformer, for its size and the distribution of its weights.
+            model: The transformer: the layer has the dimensions of its hidden states, and weights
+                drawn as a new transformer's are.
         """
         super().__init__()
+        # A list of one layer.
         (self.linear,) = fresh_layers(model, model.config.hidden_size, model.config.hidden_size)
 
     def forward(self, state: torch.Tensor) -> torch.Tensor:
@@ -188,12 +209,15 @@ class Student(torch.nn.Module):
         """Load the model to be trained, with its tokenizer, poolings and head.
 
         Args:
-            checkpoint: The checkpoint to start from, or whose configuration to start from.
-            section: The pooling, dropout, head and maximum length. The dropout replaces every
-                dropout of the configuration; the head is that of ``cls``, fresh or the checkpoint's
-                pooler. Inputs are cut at the maximum length in tokens, special tokens included.
-            start: Whether to start from fresh weights, and the number of layers.
-            validation_pooling: The pooling by which weights are selected; by default that of tests.
+            checkpoint: The checkpoint to start from; for fresh weights only its configuration and
+                tokenizer are used.
+            section: The recipe's section about the encoder: pooling, dropout, head and maximum
+                length. The dropout replaces every dropout of the configuration. The head belongs to
+                pooling ``cls``: fresh, or with the weights of the checkpoint's pooler.
+            start: The recipe's section ``[base]``: whether to start from fresh weights, and the
+                number of layers.
+            validation_pooling: The name of the pooling for the validation by which weights are
+                selected; by default that of tests.
             language_model: Load the checkpoint's masked language model head too.
             device: The device to compute on; ``auto`` chooses one.
 
@@ -206,6 +230,7 @@ class Student(torch.nn.Module):
         self.max_length = _choose_max_length(section.max_length, limit=checkpoint.max_length())
         """The number of tokens at which inputs are cut, special tokens included; None for none."""
         self.poolings = _parse_poolings(section, validation_pooling)
+        # That of training is called ``pooling``.
         self.pooling, self.test_pooling, self.validation_pooling = self.poolings
         self.chunk: int | None = None
         """The number of texts that go through the model at a time in training; None for the whole
@@ -217,28 +242,30 @@ class Student(torch.nn.Module):
         # ``missing`` are the names of the weights that the checkpoint lacks.
         loaded_model, missing = self._load_start_model(config_fields, start, language_model)
         self.language_model = loaded_model.to(torch_device) if language_model else None
+        # The transformer without the head of the language model.
         self.model: Any = loaded_model.base_model.to(torch_device)
         self.backbone = Backbone(load_tokenizer(checkpoint), self.model, torch_device)
         self.head: PoolerHead | None = None
+        # ``through_head`` is true of pooling ``cls`` alone.
         if any(pooling.through_head for pooling in self.poolings):
             self.head = self._make_head(missing, fresh=section.head == "fresh").to(torch_device)
         for pooling in self.poolings:
-            # Raises if the model has too few layers.
+            # Only a check: it raises if the model has too few layers for the pooling.
             pooling.layer_indices(self.backbone.depth)
-        # A pooler that is no part of the head is not trained, and other ranks would wait for its
-        # gradient.
+        # The transformer's own pooler is not trained: the head, if any, has copied its weights. If
+        # several processes train, the others would wait for its gradient.
         if getattr(self.model, "pooler", None) is not None:
             self.model.pooler = None
 
     def _load_start_model(
         self, settings: Mapping[str, float], start: BaseSection, language_model: bool
     ) -> tuple[Any, list[str]]:
-        """Load or make the model to start from, on the CPU.
+        """Load or make the model to start training from, on the CPU.
 
         Args:
-            settings: The fields of the configuration that are replaced.
-            start: The recipe's section ``[base]``: ``from_scratch`` starts from fresh weights,
-                ``fresh_language_head`` from the checkpoint's with a fresh language model head.
+            settings: The fields of the configuration to replace, with their new values.
+            start: The recipe's section ``[base]``. With ``from_scratch`` all weights are fresh;
+                with ``fresh_language_head`` only those of the language model head may be.
             language_model: Load a masked language model, not the transformer alone.
 
         Returns:
@@ -250,9 +277,9 @@ class Student(torch.nn.Module):
                 pooler and, on request, of the language model head.
         """
         folder = self.checkpoint.folder
-        model_class: Any = (
-            transformers.AutoModelForMaskedLM if language_model else transformers.AutoModel
-        )
+        model_class: Any = transformers.AutoModel
+        if language_model:
+            model_class = transformers.AutoModelForMaskedLM
         if start.from_scratch:
             options = {"local_files_only": True, "trust_remote_code": False, **settings}
             config = transformers.AutoConfig.from_pretrained(str(folder), **options)
@@ -260,8 +287,8 @@ class Student(torch.nn.Module):
         loaded_model, missing = load_model(
             model_class, self.checkpoint, dtype="float32", **settings
         )
-        # Only weights with this prefix must be in the checkpoint: those of the transformer if its
-        # head is fresh, otherwise all.
+        # Weights whose names begin so must be in the checkpoint: by default all; if the language
+        # model head may be fresh, only those of the transformer.
         required_prefix = ""
         if start.fresh_language_head and language_model:
             required_prefix = f"{loaded_model.base_model_prefix}."
@@ -277,27 +304,33 @@ class Student(torch.nn.Module):
         return loaded_model, missing
 
     def _make_head(self, missing: Sequence[str], *, fresh: bool) -> PoolerHead:
-        """Make the head of pooling ``cls``, fresh or with the weights of the checkpoint's pooler.
+        """Make the head of pooling ``cls``: a linear layer over the state of the first token.
+
+        BERT has such a layer, called its pooler. A trained head is saved as the pooler.
 
         Args:
-            missing: The names of the weights that the checkpoint lacks. With a pooler's among them
-                the loaded model's pooler is random, so there is none to start from.
+            missing: The names of the weights that the checkpoint lacks. If a pooler's are among
+                them, the pooler of the loaded model has random weights and is not used.
             fresh: Draw the weights of the head, instead of copying those of the pooler.
 
         Raises:
-            EncoderError: The checkpoint has no pooler, or the model has none to save the head as.
+            EncoderError: The checkpoint has no pooler to copy, or its architecture has none as
+                which the head could be saved.
         """
         model = self.model
         head = PoolerHead(model)
         if not fresh:
             pooler: Any = getattr(model, "pooler", None)
-            if not hasattr(pooler, "dense") or any("pooler" in key for key in missing):
+            is_random = any("pooler" in weight_name for weight_name in missing)
+            # ``dense`` is the linear layer of a pooler.
+            if not hasattr(pooler, "dense") or is_random:
                 raise EncoderError(
                     f"{self.checkpoint.folder}: has no pooler to start from; use head = 'fresh'"
                 )
             head.linear.load_state_dict(pooler.dense.state_dict())
         if self.test_pooling.through_head:
-            # A model without memory for weights, made only to see whether its class has a pooler.
+            # A model without memory for weights, made only to see whether its class has a pooler:
+            # ``model`` may have lost its own.
             with torch.device("meta"):
                 plain_model: Any = transformers.AutoModel.from_config(model.config)
             if not hasattr(getattr(plain_model, "pooler", None), "dense"):
@@ -313,8 +346,8 @@ class Student(torch.nn.Module):
         """Check that training, validation and tests all use the pooling that a method needs.
 
         Args:
-            name: The pooling, for example ``mask``.
-            reason: Why the method needs it, the begin of the message.
+            name: The name of the pooling, for example ``mask``.
+            reason: Why the method needs it; the error message begins with this.
 
         Raises:
             CardError: One of the poolings differs.
@@ -333,13 +366,14 @@ class Student(torch.nn.Module):
         return self.backbone.tokenize(texts, max_length=max_length or self.max_length)
 
     def collate(self, tokens: TokenIds, rows: IntArray) -> dict[str, torch.Tensor]:
-        """Return the model inputs (b, t) of some tokenised texts, on the CPU.
-
-        They are padded on the right.
+        """Make a batch of some tokenised texts: model inputs on the CPU, padded on the right.
 
         Args:
             tokens: The token ids of all texts.
-            rows: The texts of the batch, (b,).
+            rows: The indices of the texts of the batch, (b,).
+
+        Returns:
+            ``input_ids`` and ``attention_mask`` by name, (b, t) each.
         """
         ids, mask = tokens.pad(rows, pad_token=self.backbone.pad_token)
         return {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
@@ -350,16 +384,19 @@ class Student(torch.nn.Module):
         compute: Callable[[Tokens], torch.Tensor],
         model: Any = None,  # noqa: ANN401
     ) -> torch.Tensor:  # noqa: ANN401
-        """Compute a row of results for each row of a batch, in parts or in chunks.
+        """Compute a row of results for each row of a batch, part by part.
 
-        Parts have rows of similar length, see
-        :func:`stsbench.training.loop.on_cpu.compute_in_parts`; chunks have the student's size.
+        Rows of similar length make a part, to compute little padding. A part has at most
+        ``self.chunk`` rows, if that is set, to save memory.
 
         Args:
-            tokens: The batch; all tensors, (b, t) each, are cut to the part.
-            compute: Computes the results (b', …) of a part (b', t').
-            model: The model that it runs; if that computes no padding, the batch is not cut into
-                parts of similar length. None for any other.
+            tokens: The batch: tensors by name, (b, t) each.
+            compute: A function from a part of the batch, (b', t') each, to its results (b', …).
+            model: The model that ``compute`` runs: if it computes no padding anyway, the batch is
+                not divided by length. None if that is unknown.
+
+        Returns:
+            The results in the order of the batch, (b, …).
         """
         return compute_in_parts(
             tokens, compute, chunk=self.chunk, unpadded=model is not None and omits_padding(model)
@@ -374,16 +411,20 @@ class Student(torch.nn.Module):
         generator: torch.Generator | None = None,
         dropout: bool = True,
     ) -> torch.Tensor:
-        """Embed a batch, in parts if that saves computing or memory; the results stay the same.
+        """Embed a batch of texts, part by part if that saves time or memory.
 
-        On a CPU the batch is run without its padding, or in parts of similar length, so that little
-        of it is padding. While gradients are computed it is also run in chunks of ``chunk`` texts.
+        On a CPU the batch is run without its padding, or in parts of similar length. While
+        gradients are computed, a part has at most ``self.chunk`` texts, if that is set. The results
+        are the same as for the whole batch.
 
         Args:
-            tokens: The model inputs, (b, t) each.
-            transform: A change of the embedding output; it may draw from ``generator``.
-            pooling: The pooling, by default that of training.
-            generator: The generator of the transform's draws, whose state chunks must restore.
+            tokens: The model inputs by name, (b, t) each.
+            transform: A change of the embedding output, the input of the first layer: a function
+                of it (b, t, h) and of the mask (b, t). It may draw from ``generator``. None for no
+                change.
+            pooling: How an embedding is made of hidden states; by default as in training.
+            generator: The generator that ``transform`` draws from; the backward pass restores its
+                state, to compute a part again with the same draws.
             dropout: False to compute without dropout even in training.
 
         Returns:
@@ -391,6 +432,7 @@ class Student(torch.nn.Module):
         """
 
         def embed_part(part: Tokens) -> torch.Tensor:
+            # ``evaluation_mode`` is torch's evaluation mode, without dropout, for the block.
             with nullcontext() if dropout else evaluation_mode(self):
                 states = self.hidden_states(part, self.layers(pooling), transform=transform)
                 return self.pool_states(states, part["attention_mask"], pooling)
@@ -410,17 +452,17 @@ class Student(torch.nn.Module):
     def pool_states(
         self, states: Sequence[torch.Tensor], mask: torch.Tensor, pooling: Pooling | None = None
     ) -> torch.Tensor:
-        """Pool hidden states into embeddings (b, h).
+        """Pool hidden states of tokens into embeddings of sentences, (b, h).
 
         Args:
-            states: The hidden states (b, t, h) of each layer that :meth:`layers` names.
+            states: The hidden states (b, t, h) of each layer that the pooling uses.
             mask: 1 at tokens and 0 at padding, (b, t).
             pooling: The pooling, by default that of training.
         """
         pooling = pooling or self.pooling
         if self.head is None or not pooling.through_head:
             return pooling.pool(states, mask)
-        # The head is applied to the first token of the last layer.
+        # Pooling ``cls``: the head is applied to the first token of the last layer.
         embeddings: torch.Tensor = self.head(FirstTokenPooling().pool(states, mask))
         return embeddings
 
@@ -432,30 +474,40 @@ class Student(torch.nn.Module):
         transform: Transform | None = None,
         padding: bool = False,
     ) -> list[torch.Tensor]:
-        """Compute the hidden states (b, t, h) of some layers.
+        """Compute the hidden states (b, t, h) of some layers of the model.
 
         Args:
-            tokens: The model inputs, (b, t) each.
+            tokens: The model inputs by name, (b, t) each.
             layers: The indices of the hidden states; 0 is the embedding output.
-            transform: A change of the embedding output before the first layer.
+            transform: A change of the embedding output before the first layer; None for no change.
             padding: Compute the states at padding too; otherwise they may have any value.
+
+        Returns:
+            The states of each of ``layers``.
         """
         if transform is None and not padding:
             return self.backbone.hidden_states(tokens, layers)
         with ExitStack() as contexts:
             if transform is not None:
-                # Applies the transform until the end of the block.
+                # The model applies the transform until the end of the block.
                 contexts.enter_context(self._embedding_hook(transform, tokens["attention_mask"]))
             if padding:
+                # Within the block the model computes padding too.
                 contexts.enter_context(padding_computed(self.model))
             return self.backbone.padded_states(tokens, layers)
 
     def _embedding_hook(self, transform: Transform, mask: torch.Tensor) -> RemovableHandle:
-        """Register a hook that transforms the embedding output of every forward pass.
+        """Register a hook in the model that changes the embedding output of every forward pass.
+
+        The embedding output is the input of the model's first layer.
 
         Args:
-            transform: Changes the embedding output (b, t, h), given the mask.
+            transform: A function from the embedding output (b, t, h) and the mask to the changed
+                one.
             mask: 1 at tokens and 0 at padding, (b, t).
+
+        Returns:
+            A handle; it is a context manager, at whose end the hook is removed.
 
         Raises:
             CardError: The model is compiled, and would not call the hook.
@@ -477,11 +529,16 @@ class Student(torch.nn.Module):
             inputs: Any,  # noqa: ANN401
             output: torch.Tensor,
         ) -> torch.Tensor:
+            """Return the changed output of the model's module of embeddings.
+
+            ``transform``, an argument of the outer function, makes the change.
+            """
+            # How the tokens of the batch are laid end to end; None if the model computes padding.
             layout = layout_of(self.model)
             if layout is None:
                 return transform(output, mask)
-            # Without padding the output is one row of all tokens; the transform needs a row per
-            # sentence.
+            # Without padding the output is one row of all tokens, but the transform needs a row
+            # per sentence (b, t, h): so it is spread into rows, and then joined again.
             return layout.remove_padding(transform(layout.restore_padding(output), mask))
 
         handle: RemovableHandle = embeddings.register_forward_hook(change_output)
@@ -506,15 +563,16 @@ class StudentEncoder:
         width: int | None = None,
         apply_template: Callable[[Sequence[str]], Sequence[str]] = lambda sentences: sentences,
     ) -> None:
-        """Store the student; its weights are never copied.
+        """Make an encoder of a model in training; it shares the weights, which are never copied.
 
         Args:
-            student: The student.
+            student: The model in training with its tokenizer and poolings.
             name: The name of the encoder.
-            embed_batch: Embeds a batch (b, t) to (b, width); by default the student with the
-                pooling of validation.
-            width: The width of the embeddings; by default that of the student.
-            apply_template: Puts sentences into a template.
+            embed_batch: A function from model inputs (b, t) to embeddings (b, width); by default
+                the student embeds them, with the pooling of validation.
+            width: The dimensions of the embeddings; by default those of the student.
+            apply_template: A function from sentences to the texts to embed; by default the
+                sentences themselves.
         """
         self.student = student
         self.name = name
@@ -538,16 +596,22 @@ class StudentEncoder:
         )
 
     def embed_tokens(self, tokens: TokenIds, rows: IntArray) -> FloatArray:
-        """Return the embeddings (b, d) of some tokenised sentences as one batch.
+        """Embed some tokenised sentences as one batch.
 
         Args:
             tokens: The token ids of all sentences.
-            rows: The sentences of the batch, (b,).
+            rows: The indices of the sentences of the batch, (b,).
+
+        Returns:
+            The embeddings (b, d).
         """
         student = self.student
+        # ``evaluation_mode`` switches dropout off for the block.
         with evaluation_mode(student), torch.inference_mode():
             host_batch = student.collate(tokens, rows)
             batch = {name: values.to(student.device) for name, values in host_batch.items()}
+            # The model reads the lengths of sentences from the mask in the CPU's memory, instead of
+            # waiting for a GPU.
             attach_cpu_masks(batch, host_batch)
             embeddings: FloatArray = self.embed_batch(batch).float().cpu().numpy()
         return embeddings

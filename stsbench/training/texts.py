@@ -30,7 +30,7 @@ from stsbench.encoders.backends import open_device
 from stsbench.encoders.checkpoint import Checkpoint, find_checkpoint
 from stsbench.encoders.transformer.backbone import load_model, load_tokenizer
 
-DELETED = "[DEL]"
+DELETION_MARKER = "[DEL]"
 """The special token that CLEAR puts in place of words; the tokenizer must have it added."""
 Augment = Callable[..., list[str]]
 """A function of words and a generator ``rng`` that returns new words."""
@@ -49,20 +49,20 @@ def word_augmentation(augment: Augment, rng: np.random.Generator) -> Callable[[s
 
 
 def crop(words: Sequence[str], *, rate: float, rng: np.random.Generator) -> list[str]:
-    """Keep one contiguous run of words (SimCSE's crop, table 2).
+    """Return one contiguous run of words, from a random start (SimCSE's crop, table 2).
 
     Args:
         words: The words of a sentence.
-        rate: The share of the words to leave out, rounded down.
+        rate: The share of the words to delete, rounded down; one word at least stays.
         rng: The generator of the draw.
     """
-    kept_length = len(words) - _count_deletions(words, rate)
+    kept_length = len(words) - _number_to_delete(words, rate)
     start = int(rng.integers(len(words) - kept_length + 1))
     return list(words[start : start + kept_length])
 
 
 def delete_words(words: Sequence[str], *, rate: float, rng: np.random.Generator) -> list[str]:
-    """Delete a share of the words, anywhere (SimCSE's word deletion, table 2).
+    """Return a sentence without a share of its words, at random positions (SimCSE, table 2).
 
     Args:
         words: The words of a sentence.
@@ -70,7 +70,7 @@ def delete_words(words: Sequence[str], *, rate: float, rng: np.random.Generator)
         rng: The generator of the draw.
     """
     deleted_positions = set(
-        rng.choice(len(words), _count_deletions(words, rate), replace=False).tolist()
+        rng.choice(len(words), _number_to_delete(words, rate), replace=False).tolist()
     )
     return [word for position, word in enumerate(words) if position not in deleted_positions]
 
@@ -81,7 +81,9 @@ def delete_one_word(words: Sequence[str], *, rng: np.random.Generator) -> list[s
 
 
 def delete_each(words: Sequence[str], *, rate: float, rng: np.random.Generator) -> list[str]:
-    """Delete each word independently; keep at least one (TSDAE).
+    """Return a sentence in which each word was deleted independently (TSDAE's noise).
+
+    If all would be deleted, one random word stays.
 
     Args:
         words: The words of a sentence.
@@ -94,7 +96,7 @@ def delete_each(words: Sequence[str], *, rate: float, rng: np.random.Generator) 
     return [word for word, stays in zip(words, is_kept, strict=True) if stays]
 
 
-_WORD_WITHOUT_PUNCTUATION = re.compile(r"\w(.*\w)?", re.S)
+_INNER_WORD_PATTERN = re.compile(r"\w(.*\w)?", re.S)
 """A word from its first to its last letter or digit."""
 
 
@@ -106,10 +108,11 @@ def replace_synonyms(
     rate: float = 0.3,
     single: bool = False,
 ) -> list[str]:
-    """Replace words that have synonyms by one of them, as CLEAR and SimCSE do.
+    """Return a sentence with some words replaced by synonyms, as CLEAR and SimCSE do.
 
-    Words are tried in random order. Punctuation at both ends of a word stays, and a capital.
-    SimCSE names nlpaug (WordNet).
+    Words are tried in random order until enough are replaced; a word without synonyms is passed
+    over. Punctuation at both ends of a word stays, and the synonym is capitalised as the word was.
+    SimCSE's paper names the library nlpaug (WordNet).
 
     Args:
         words: The words of a sentence.
@@ -119,23 +122,22 @@ def replace_synonyms(
         single: Replace one word, whatever the rate (SimCSE).
     """
     new_words = list(words)
-    count = 1 if single else _count_share(words, rate)
+    n_remaining = 1 if single else _number_in_share(words, rate)
     # Without a word to replace nothing is drawn.
-    positions = rng.permutation(len(words)).tolist() if count else []
+    positions = rng.permutation(len(words)).tolist() if n_remaining else []
     for position in positions:
-        core_match = _WORD_WITHOUT_PUNCTUATION.search(words[position])
+        # The word from its first to its last letter or digit.
+        core_match = _INNER_WORD_PATTERN.search(words[position])
         choices = synonyms(core_match[0].lower()) if core_match else []
         if core_match and choices:
             synonym = str(choices[int(rng.integers(len(choices)))])
-            # The synonym is capitalised as the word was.
-            synonym = synonym[0].upper() + synonym[1:] if core_match[0][0].isupper() else synonym
-            new_words[position] = (
-                words[position][: core_match.start()]
-                + synonym
-                + words[position][core_match.end() :]
-            )
-            count -= 1
-        if not count:
+            if core_match[0][0].isupper():
+                synonym = synonym[0].upper() + synonym[1:]
+            before = words[position][: core_match.start()]
+            after = words[position][core_match.end() :]
+            new_words[position] = before + synonym + after
+            n_remaining -= 1
+        if not n_remaining:
             break
     return new_words
 
@@ -143,13 +145,15 @@ def replace_synonyms(
 def replace_masked(
     words: Sequence[str], *, fill: Fill, rng: np.random.Generator, rate: float = 0.15
 ) -> list[str]:
-    """Replace words by the guesses of a masked language model (SimCSE's MLM 15%).
+    """Return a sentence with some words replaced by a masked language model's guesses.
+
+    This is SimCSE's "MLM 15%".
 
     Args:
         words: The words of a sentence.
-        fill: Returns a new word for each position.
+        fill: A function from the words and some positions to a new word for each position.
         rng: The generator of the positions.
-        rate: The share of the words to replace, rounded, at least one; 0 for none.
+        rate: The share of the words to replace, rounded; at least one word, unless the rate is 0.
     """
     count = min(len(words), max(1, round(len(words) * rate))) if rate else 0
     positions = np.sort(rng.choice(len(words), count, replace=False)).tolist()
@@ -161,23 +165,29 @@ def replace_masked(
 
 
 def clear_delete_words(
-    words: Sequence[str], *, rng: np.random.Generator, rate: float = 0.7, marker: str = DELETED
+    words: Sequence[str],
+    *,
+    rng: np.random.Generator,
+    rate: float = 0.7,
+    marker: str = DELETION_MARKER,
 ) -> list[str]:
-    """Replace each run of deleted words by one marker (CLEAR's word deletion).
+    """Return a sentence with a share of its words deleted, each run of them marked by one word.
+
+    This is CLEAR's word deletion.
 
     Args:
         words: The words of a sentence.
         rng: The generator of the draw.
         rate: The share of the words to delete, rounded down; one word at least stays.
-        marker: The word that stands for deleted ones.
+        marker: The word that is put in place of each run of deleted words.
     """
     deleted_positions = set(
-        rng.choice(len(words), _count_deletions(words, rate), replace=False).tolist()
+        rng.choice(len(words), _number_to_delete(words, rate), replace=False).tolist()
     )
     marked_words = [
         marker if position in deleted_positions else word for position, word in enumerate(words)
     ]
-    # Keep the first marker of each run.
+    # Of each run of markers keep the first: the one whose preceding word was not deleted.
     return [
         word
         for position, word in enumerate(marked_words)
@@ -191,19 +201,20 @@ def clear_delete_spans(
     rng: np.random.Generator,
     spans: int = 5,
     rate: float = 0.05,
-    marker: str = DELETED,
+    marker: str = DELETION_MARKER,
 ) -> list[str]:
-    """Replace spans by one marker each (CLEAR's span deletion).
+    """Return a sentence with random spans of words deleted, each marked by one word.
 
-    Short sentences have room for fewer spans, and keep at least one word.
+    This is CLEAR's span deletion. Spans have equal lengths and do not overlap.
 
     Args:
         words: The words of a sentence.
         rng: The generator of all draws.
-        spans: The maximum number of spans.
+        spans: The number of spans; fewer if the sentence is short, so that a word stays.
         rate: The length of a span as a share of the words, rounded, at least one word.
-        marker: The word that stands for a deleted span.
+        marker: The word that is put in place of each span.
     """
+    # The first positions of the spans, rising.
     starts, length = _draw_spans(words, spans, rate, max_words=len(words) - 1, rng=rng)
     new_words: list[str] = []
     next_position = 0
@@ -216,20 +227,23 @@ def clear_delete_spans(
 def clear_reorder(
     words: Sequence[str], *, rng: np.random.Generator, pairs: int = 5, rate: float = 0.05
 ) -> list[str]:
-    """Swap pairs of spans of equal length (CLEAR's reordering).
+    """Return a sentence with random pairs of spans swapped (CLEAR's reordering).
+
+    Spans have equal lengths and do not overlap.
 
     Args:
         words: The words of a sentence.
         rng: The generator of all draws.
-        pairs: The maximum number of pairs; a short sentence has room for fewer.
+        pairs: The number of pairs; fewer if the sentence is short.
         rate: The length of a span as a share of the words, rounded, at least one word.
     """
+    # The first positions of the spans.
     starts, length = _draw_spans(
         words, max_spans=2 * pairs, rate=rate, max_words=len(words), rng=rng
     )
     shuffled_starts = rng.permutation(starts)
     new_words = list(words)
-    # Each span is in one pair; of an odd number the last is left.
+    # Two consecutive spans make a pair; with an odd number the last one stays where it is.
     for first, second in zip(shuffled_starts[0::2], shuffled_starts[1::2], strict=False):
         new_words[first : first + length] = words[second : second + length]
         new_words[second : second + length] = words[first : first + length]
@@ -242,15 +256,15 @@ def next_sentences(
     """Pair every sentence with one of the next of its document (SimCSE's next-sentence objectives).
 
     Args:
-        document_ids: The document of each sentence, (n,); the sentences of a document lie together,
-            in order.
+        document_ids: The number of each sentence's document, (n,); the sentences of a document are
+            consecutive and in order.
         rng: The generator of all draws.
-        reach: The number of next sentences to choose from, 1 and 3 in the paper; near the end of a
-            document there are fewer.
+        reach: The number of next sentences of which one is drawn, 1 and 3 in the paper; near the
+            end of a document there are fewer.
 
     Returns:
-        The rows (m,) of the anchors and of the sentence that follows each. The last sentence of a
-        document is no anchor.
+        The indices (m,) of the first sentences of the pairs, and those of the second ones. The
+        last sentence of a document is no first sentence.
     """
     n_sentences = len(document_ids)
     last_rows = np.zeros(0, np.int64)
@@ -258,24 +272,25 @@ def next_sentences(
         ends_document = np.append(document_ids[1:] != document_ids[:-1], True)
         last_rows = np.flatnonzero(ends_document)
     document_lengths = np.diff(last_rows, prepend=-1)
-    # For each sentence the last row of its document.
+    # For each sentence the index of the last sentence of its document.
     last_row_of_document = np.repeat(last_rows, document_lengths)
     n_following = last_row_of_document - np.arange(n_sentences)
     n_choices = np.minimum(n_following, reach)  # 0 for the last sentence
-    anchors = np.flatnonzero(n_choices)
-    # At least the next row, and up to ``reach`` rows on.
-    return anchors, anchors + 1 + rng.integers(n_choices[anchors])
+    first_sentences = np.flatnonzero(n_choices)
+    # A draw of 0 is the next sentence.
+    second_sentences = first_sentences + 1 + rng.integers(n_choices[first_sentences])
+    return first_sentences, second_sentences
 
 
-def _count_share(words: Sequence[str], rate: float) -> int:
+def _number_in_share(words: Sequence[str], rate: float) -> int:
     """Return the number of words in a share of them, rounded down."""
     # 0.29 of 100 words is 29, though the product of the floats falls short of it.
     return int(len(words) * rate + 1e-9)
 
 
-def _count_deletions(words: Sequence[str], rate: float) -> int:
+def _number_to_delete(words: Sequence[str], rate: float) -> int:
     """Return the number of words to delete: a share rounded down, but never all of them."""
-    return max(0, min(_count_share(words, rate), len(words) - 1))
+    return max(0, min(_number_in_share(words, rate), len(words) - 1))
 
 
 def _draw_spans(
@@ -294,24 +309,27 @@ def _draw_spans(
         The starts of the spans (k,) in order, and their common length in words.
     """
     length = max(1, round(len(words) * rate))
-    count = min(max_spans, max(0, max_words) // length) if rate else 0
-    # Shrink each span to one word: then a set of spans is a set of words, which is drawn here.
-    n_shrunk_words = len(words) - count * (length - 1)
-    shrunk_starts = np.sort(rng.choice(n_shrunk_words, count, replace=False))
-    # Grown again, each span moves all later ones by the words that it gains.
-    starts = shrunk_starts + np.arange(count) * (length - 1)
+    n_spans = min(max_spans, max(0, max_words) // length) if rate else 0
+    # Imagine each span shrunk to one word. In the shorter sentence a set of spans is a set of
+    # words, which is drawn here.
+    n_shrunk_words = len(words) - n_spans * (length - 1)
+    shrunk_starts = np.sort(rng.choice(n_shrunk_words, n_spans, replace=False))
+    # When the spans regain their length, each moves all later ones by ``length - 1`` words.
+    starts = shrunk_starts + np.arange(n_spans) * (length - 1)
     return starts, length
 
 
 def load_synonyms(source: str) -> Synonyms:
-    """Load the synonyms of WordNet, through nltk (extra ``wordnet``), or of a table of the user.
+    """Return a function from a word in lower case to its synonyms; it has none for unknown words.
 
-    WordNet's synonyms are the other single words of every synset that contains a word or its base
-    form. Function words have none (WordNet has "a" as a vitamin), nor do words of one letter.
+    The synonyms come from WordNet, through the library nltk, or from a table of the user. In
+    WordNet they are the other single words of every set of synonyms (synset) that contains the word
+    or its base form. Words of one letter and function words have none: WordNet knows "a" only as a
+    vitamin.
 
     Args:
         source: ``wordnet``, or the path of a table: a file with a word and its synonyms on each
-            line, separated by tabs. Case is ignored in the word.
+            line, separated by tabs. The word may be in any case.
 
     Raises:
         StsbenchError: nltk is not installed.
@@ -326,30 +344,33 @@ def load_synonyms(source: str) -> Synonyms:
                 raise DataError(
                     f"{source}: line {number}: needs a word and its synonyms, divided by tabs"
                 )
-            table[word.lower()] = _distinct(word, [*table.get(word.lower(), ()), *synonyms])
+            # A word may be on several lines. Each synonym once, without the word itself.
+            all_synonyms = [*table.get(word.lower(), ()), *synonyms]
+            table[word.lower()] = _distinct_without(word, all_synonyms)
         return lambda word: table.get(word, ())
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
     wordnet = _load_wordnet()
 
     @cache
-    def lookup(word: str) -> Sequence[str]:
+    def find_synonyms(word: str) -> Sequence[str]:
+        """Return a word's synonyms in WordNet, without the word itself; empty if there are none."""
         # Of function words WordNet knows only unlikely senses.
         if len(word) < 2 or word in ENGLISH_STOP_WORDS:
             return ()
+        # A synset is a set of synonyms; an underscore in a name divides several words.
         lemmas = [
             lemma
             for synset in wordnet.synsets(word)
             for lemma in synset.lemma_names()
-            # Several words.
             if "_" not in lemma
         ]
-        return _distinct(word, lemmas)
+        return _distinct_without(word, lemmas)
 
-    return lookup
+    return find_synonyms
 
 
-def _distinct(word: str, candidates: Iterable[str]) -> tuple[str, ...]:
+def _distinct_without(word: str, candidates: Iterable[str]) -> tuple[str, ...]:
     """Return the candidates that are not the word itself, each once, in order."""
     return tuple(
         dict.fromkeys(
@@ -359,7 +380,10 @@ def _distinct(word: str, candidates: Iterable[str]) -> tuple[str, ...]:
 
 
 def _load_wordnet() -> Any:  # noqa: ANN401 - nltk has no types
-    """Load the English WordNet through nltk.
+    """Load the English WordNet, a dictionary of synonyms, through the library nltk.
+
+    Returns:
+        A corpus reader of nltk; its method ``synsets`` finds a word's sets of synonyms.
 
     Raises:
         StsbenchError: nltk is not installed.
@@ -372,7 +396,7 @@ def _load_wordnet() -> Any:  # noqa: ANN401 - nltk has no types
         raise StsbenchError(
             "synonyms need nltk", hint="install it with: pip install 'stsbench[wordnet]'"
         ) from error
-    # As a folder, or as the archive that nltk's downloader leaves.
+    # The data may be a folder, or the archive that nltk's downloader leaves.
     for resource in ("corpora/wordnet", "corpora/wordnet.zip/wordnet/"):
         try:
             folder = nltk.data.find(resource)
@@ -380,7 +404,8 @@ def _load_wordnet() -> Any:  # noqa: ANN401 - nltk has no types
             continue
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The multilingual functions")
-            # To map the wordnets of other languages takes seconds, and they are not read.
+            # A subclass whose ``map_wn`` does nothing: nltk's would spend seconds on the wordnets
+            # of other languages, which are not read here.
             english_reader = type(
                 "EnglishReader", (WordNetCorpusReader,), {"map_wn": lambda *unused: None}
             )
@@ -405,10 +430,10 @@ class MaskedFill:
     """
 
     def __init__(self, model: str, *, device: str = "auto") -> None:
-        """Load a masked language model.
+        """Load a masked language model and find the whole words in its vocabulary.
 
         Args:
-            model: The folder of a checkpoint, or its name on the Hub.
+            model: The folder of a checkpoint, or its name on the Hugging Face Hub.
             device: The device to compute on; ``auto`` chooses one.
 
         Raises:
@@ -420,15 +445,18 @@ class MaskedFill:
         self.device = open_device(device)
         self.model = masked_model.eval().to(self.device)
         self.max_length = checkpoint.max_length()
+        # The word of each token of the vocabulary; empty for a token that is no whole word.
         self.words: list[str] = whole_words(self.tokenizer, masked_model.config.vocab_size)
         self.is_no_word = torch.tensor([not word for word in self.words], device=self.device)
 
     def __call__(self, words: Sequence[str], positions: Sequence[int]) -> list[str]:
-        """Return a new word for each position; all of them are masked at once.
+        """Return the model's likeliest new word for each position; all are masked at once.
+
+        A new word differs from the old one by more than case.
 
         Args:
             words: The words of a sentence.
-            positions: The positions to fill, in order.
+            positions: The positions of the words to replace, rising.
 
         Returns:
             A word for each position; the old one if it is beyond the model's longest input.
@@ -445,9 +473,10 @@ class MaskedFill:
         is_masked = batch["input_ids"][0] == self.tokenizer.mask_token_id
         with torch.inference_mode():
             logits = self.model(**batch).logits[0, is_masked]  # (masks, vocabulary)
+            # Only tokens that are whole words can be drawn; ``self.words`` holds their words.
             logits = logits.masked_fill(self.is_no_word, -torch.inf)
-        # For each mask its likeliest tokens: among eight at least one is a word that differs from
-        # the old one by more than case.
+        # For each mask its likeliest tokens. Eight are enough: among them is always a word that
+        # differs from the old one by more than case.
         likeliest_tokens = logits.topk(min(8, len(self.words))).indices.tolist()
         new_words = [words[position] for position in positions]
         # The input is cut at its end, so there may be fewer masks than positions: the positions
@@ -462,7 +491,7 @@ class MaskedFill:
 
 
 def load_masked_language_model(checkpoint: Checkpoint) -> tuple[Any, Any]:
-    """Load the tokenizer and the model of a checkpoint on the CPU.
+    """Return the tokenizer and the model of a masked language model's checkpoint, on the CPU.
 
     Args:
         checkpoint: The checkpoint of a masked language model, with its head.
@@ -471,6 +500,7 @@ def load_masked_language_model(checkpoint: Checkpoint) -> tuple[Any, Any]:
         EncoderError: The checkpoint is no masked language model.
     """
     tokenizer = load_tokenizer(checkpoint)
+    # ``missing`` are the names of the weights that the checkpoint lacks.
     model, missing = load_model(transformers.AutoModelForMaskedLM, checkpoint, dtype="float32")
     if missing or tokenizer.mask_token_id is None:
         problem = (
@@ -481,15 +511,16 @@ def load_masked_language_model(checkpoint: Checkpoint) -> tuple[Any, Any]:
 
 
 def whole_words(tokenizer: Any, vocabulary_size: int) -> list[str]:  # noqa: ANN401 - transformers is untyped
-    """Return the word of each token; empty for special tokens, parts of words and punctuation.
+    """Return for each token id the word that the token is, or "" if it is no whole word.
 
-    Vocabularies mark either the tokens that begin a word (RoBERTa's ``Ġ``, SentencePiece's ``▁``)
-    or those that continue one (BERT's ``##``).
+    Special tokens, parts of words and punctuation are no whole words. Vocabularies mark either the
+    tokens that begin a word (RoBERTa's ``Ġ``, SentencePiece's ``▁``: ``WORD_STARTS``) or those that
+    continue one (BERT's ``##``).
 
     Args:
         tokenizer: A tokenizer of transformers.
-        vocabulary_size: The number of logits of the model: it may have more than the tokenizer has
-            tokens, and the rest are no words.
+        vocabulary_size: The number of token ids in the model, which may exceed the tokenizer's
+            number of tokens; the further ids are no words.
     """
     tokens = tokenizer.convert_ids_to_tokens(range(min(vocabulary_size, len(tokenizer))))
     tokens += [""] * (vocabulary_size - len(tokens))

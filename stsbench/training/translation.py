@@ -55,20 +55,21 @@ class Decoding:
     """The maximum number of tokens of a translation, and of a sentence that are translated."""
 
     def __post_init__(self) -> None:
-        """Check the values.
+        """Check the settings of decoding.
 
         Raises:
-            UnknownName: There is no such mode.
-            CardError: The temperature or the length is not possible.
+            UnknownName: There is no such mode of decoding.
+            CardError: The temperature is not above 0, or ``max_tokens`` is below 1.
         """
+        # Only the check: it raises UnknownName.
         look_up("decoding mode", self.mode, dict.fromkeys(get_args(Mode)))
         if not self.temperature > 0 or self.max_tokens < 1:
             raise CardError("decoding: temperature must be above 0 and max_tokens 1 or more")
 
     def record(self) -> dict[str, Any]:
-        """Return the settings that can change a translation.
+        """Return by name the settings that can change a translation.
 
-        Greedy decoding has neither temperature nor seed.
+        Temperature and seed are omitted for greedy decoding, which uses neither.
         """
         samples = self.mode == "sampling"
         return {
@@ -102,17 +103,19 @@ class Translator:
         batch_size: int = 32,
         device: str = "auto",
     ) -> None:
-        """Find the model; it is loaded when there is something to translate.
+        """Find the files of a translation model; it is loaded when there is something to translate.
 
         Args:
-            model: The folder of a checkpoint, or its name on the Hub.
-            revision: The commit on the Hub.
-            decoding: The settings of decoding; by default greedy.
+            model: The folder of a checkpoint, or its name on the Hugging Face Hub.
+            revision: The commit of the checkpoint on the Hub.
+            decoding: The settings by which a translation is chosen; by default the likeliest token
+                each time (greedy).
             batch_size: The number of sentences that are translated at once.
             device: The device to compute on; ``auto`` chooses one.
 
         Raises:
             StsbenchError: The packages that read Marian's vocabularies are not installed.
+            CardError: The batch size is below 1.
             SourceError: The model is not available.
             EncoderError: The folder is no checkpoint of a Marian model.
         """
@@ -139,52 +142,58 @@ class Translator:
 
     @cached_property
     def record(self) -> dict[str, Any]:
-        """The model and its settings, as in the record beside a file of pairs."""
+        """What identifies the translations: model, revision, hash of its files, and decoding.
+
+        It is written into the record beside a file of translated pairs.
+        """
         folder = self.checkpoint.folder
         files = [
             *sorted(folder.glob("*.json")),
             *sorted(folder.glob("*.spm")),
             *self.checkpoint.weights,
         ]
-        digest = _hash_json({path.name: file_sha256(path) for path in files})
+        # A hash over the hashes of the configuration, the vocabularies and the weights.
+        digest = _sha256_of_json({path.name: file_sha256(path) for path in files})
         return {
             "model": self.model,
             "revision": self.checkpoint.revision,
             "sha256": digest,
+            # The settings that can change a translation.
             **self.decoding.record(),
         }
 
     @property
     def cache_path(self) -> Path:
-        """The file of finished translations."""
-        # The hash of the model's files stands for its name and revision.
+        """The file of finished translations, named by a hash of the model's files and decoding."""
+        # The record has the hash of the model's files; so its name and revision are not needed.
         content = {
             key: value for key, value in self.record.items() if key not in ("model", "revision")
         }
-        return settings.cache_folder() / "translations" / f"{_hash_json(content)[:32]}.jsonl"
+        return settings.cache_folder() / "translations" / f"{_sha256_of_json(content)[:32]}.jsonl"
 
     def translate(
         self, sentences: Sequence[str], progress: ProgressCallback = lambda *numbers: None
     ) -> list[Translation]:
-        """Translate sentences, each distinct sentence once, the longest first.
+        """Translate sentences, each distinct sentence once, and store the translations in a file.
 
-        So sentences of similar length share a batch.
+        The longest sentences come first, so that a batch has sentences of similar length.
 
         Args:
-            sentences: The sentences; those whose translation is in the cache are not translated
+            sentences: The sentences; those whose translation is in the file are not translated
                 again.
-            progress: Called with the numbers of finished and of all distinct sentences.
+            progress: Called after each batch with the numbers of finished and of all distinct
+                sentences.
 
         Returns:
             A translation per sentence, in their order.
 
         Raises:
             EncoderError: The model cannot be loaded or does not translate.
-            OutputError: The cache cannot be written.
+            OutputError: The file of translations cannot be written.
         """
-        # By sentence: those of earlier runs, to which new ones are added below.
+        # By sentence: the translations of earlier runs, to which new ones are added below.
         translations = _load_translations(self.cache_path)
-        # A sentence without a letter or digit is its own translation; models make something up.
+        # A sentence without a letter or digit is its own translation; a model would invent one.
         for sentence in sentences:
             if not any(map(str.isalnum, sentence)):
                 translations[sentence] = Translation(sentence, cut=False)
@@ -198,6 +207,7 @@ class Translator:
         for start in range(0, len(missing), self.batch_size):
             batch = missing[start : start + self.batch_size]
             new_translations = dict(zip(batch, self.translate_batch(batch), strict=True))
+            # One line of JSON per sentence; ``cut`` marks a sentence that was too long.
             rows = [
                 {"text": text, "translation": translation.text, "cut": translation.cut}
                 for text, translation in new_translations.items()
@@ -210,11 +220,11 @@ class Translator:
 
     @cached_property
     def marian(self) -> tuple[Any, Any]:
-        """The tokenizer and the model on its device, loaded at the first use.
+        """The tokenizer and the translation model on its device, loaded at the first use.
 
         Raises:
             EncoderError: The checkpoint lacks weights.
-            CardError: The model cannot read ``max_tokens``.
+            CardError: ``max_tokens`` is more than the model's longest input.
         """
         checkpoint = self.checkpoint
         max_tokens = self.decoding.max_tokens
@@ -232,30 +242,32 @@ class Translator:
                 f"max_tokens {max_tokens}: {checkpoint.folder} reads "
                 f"{config.max_position_embeddings} at most"
             )
-        # The checkpoint's own settings (often a beam of six) are not ours.
+        # Replaces the checkpoint's own settings, which are often beam search with six beams.
         model.generation_config = transformers.GenerationConfig(
             pad_token_id=config.pad_token_id,
             eos_token_id=config.eos_token_id,
             decoder_start_token_id=config.decoder_start_token_id,
-            # Marian's output begins with padding, but must not hold any further.
+            # Marian's output begins with a padding token; any further one is forbidden.
             suppress_tokens=[config.pad_token_id],
         )
         return load_tokenizer(checkpoint), model.eval().to(open_device(self.device))
 
     def translate_batch(self, sentences: Sequence[str]) -> list[Translation]:
-        """Translate some sentences at once, even if their translations are stored.
+        """Translate sentences as one batch; stored translations are not used.
 
         Args:
-            sentences: The sentences; one that is too long is cut at ``max_tokens``, and marked as
-                cut.
+            sentences: The sentences; one of more than ``max_tokens`` tokens is cut.
+
+        Returns:
+            The translation of each sentence, marked as cut if it or the sentence was too long.
         """
         tokenizer, model = self.marian
         max_tokens = self.decoding.max_tokens
         eos_token_id = model.generation_config.eos_token_id
         encoded = tokenizer(list(sentences), return_attention_mask=False, verbose=False)
         all_ids = encoded["input_ids"]
-        # The limit is for the sentence and for its translation. A cut sentence still ends with the
-        # end token.
+        # The limit holds for the sentence, and below for its translation. A cut sentence still ends
+        # with the end token.
         read_ids = [
             ids if len(ids) <= max_tokens else [*ids[: max_tokens - 1], eos_token_id]
             for ids in all_ids
@@ -263,6 +275,7 @@ class Translator:
         batch = tokenizer.pad({"input_ids": read_ids}, return_tensors="pt").to(model.device)
         processors = []
         if self.decoding.mode == "sampling":
+            # Noise on the logits: the likeliest token then is a draw by the probabilities.
             processors = [GumbelNoise(sentences, self.decoding)]
         with torch.inference_mode():
             output_ids = model.generate(
@@ -281,7 +294,7 @@ class Translator:
         return translations
 
 
-def _hash_json(value: Mapping[str, Any]) -> str:
+def _sha256_of_json(value: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
@@ -292,52 +305,60 @@ class GumbelNoise:
     """
 
     def __init__(self, sentences: Sequence[str], decoding: Decoding) -> None:
-        """Make the generator of each sentence of a batch.
+        """Make a random generator for each sentence of a batch.
+
+        It is seeded by the sentence and the seed of decoding: so the draws for a sentence do not
+        depend on the batch that it is in.
 
         Args:
             sentences: The sentences of the batch.
-            decoding: The seed and the temperature.
+            decoding: The settings of decoding, with the seed and the temperature.
         """
         self.temperature = decoding.temperature
         keys = [
             f"{decoding.seed}\x1f{sentence}".encode("utf-8", "surrogatepass")
             for sentence in sentences
         ]
-        # A generator per sentence, seeded by a hash of seed and sentence: 64 bits of it.
+        # The first 64 bits of the hash of seed and sentence.
         seeds = [
             int.from_bytes(hashlib.sha256(key).digest()[:8], "little", signed=True) for key in keys
         ]
         self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Add noise to the logits, so that the largest is a draw from their softmax.
+        """Add noise to the logits, so that the largest is a draw from their softmax (Gumbel-max).
 
         Args:
             input_ids: Not used; transformers passes the tokens so far.
-            scores: The logits of the next token, (b, v).
+            scores: The logits of the next token over the vocabulary, (b, v).
+
+        Returns:
+            The logits divided by the temperature, plus noise, (b, v).
         """
         uniform = torch.stack(
             [torch.rand(scores.shape[1], generator=generator) for generator in self.generators]
         )
         smallest = torch.finfo(torch.float32).tiny
-        # Minus the logarithm of a uniform number has the exponential distribution; minus the
-        # logarithm of that has Gumbel's.
+        # If U is uniform, E = -log U has the exponential distribution, and -log E has Gumbel's.
         # Clamped twice, because the logarithm of 0 is infinite.
         exponential = uniform.clamp(min=smallest).log().neg().clamp(min=smallest)
         return scores / self.temperature - exponential.log().to(scores)
 
 
 def _load_translations(path: Path) -> dict[str, Translation]:
-    """Read the finished translations of a cache file by sentence; empty if there is no file.
+    """Read the translations of a file by their sentence; empty if there is no file.
 
-    The file is repaired: a last line that a killed run left unfinished is removed from it.
+    The file is repaired too: a last line that a killed run left unfinished is removed from it.
+
+    Args:
+        path: The file: a line of JSON per sentence, with ``text``, ``translation`` and ``cut``.
     """
     if not path.is_file():
         return {}
     content = path.read_bytes()
     complete_lines = content[: content.rfind(b"\n") + 1]
     if len(complete_lines) < len(content):
-        # Otherwise the next line would be appended to the unfinished one.
+        # Otherwise the next translation would be appended to the unfinished line.
         os.truncate(path, len(complete_lines))
     rows = [
         json.loads(line) for line in complete_lines.decode("utf-8", "surrogatepass").splitlines()
@@ -370,26 +391,28 @@ def write_back_translations(
     backward: Translator,
     progress: DirectionProgress | None = None,
 ) -> TranslationReport:
-    """Write a CSV file of pairs, a row per row of the corpus, and its record.
+    """Translate a corpus into another language and back, and write pairs of sentences as CSV.
 
-    The columns are ``anchor`` and ``positive``.
-    For a corpus without a column ``text`` the sentences are the distinct ones of all its columns.
+    A pair has the columns ``anchor``, the sentence, and ``positive``, its back-translation. There
+    is one for each text of the column ``text``, or without that for each distinct sentence of all
+    columns. A record of how the file was made is written beside it.
 
     Args:
         corpus: The corpus.
-        output: The CSV file; the record has the name of the file with ``.json`` after it.
+        output: The CSV file; the record is the file with ``.json`` after this name.
         forward: The translator into the other language.
         backward: The translator back.
-        progress: Called with the direction, and the numbers of finished and of all sentences.
+        progress: Called with the direction (``there``, ``back``), and the numbers of finished and
+            of all sentences; None to report nothing.
 
     Raises:
         OutputError: The output exists, is no ``.csv``, or cannot be written.
         EncoderError: A model cannot be loaded.
     """
     record_path = check_output(output)
-    # Without a callback nothing is reported.
     on_progress = progress or (lambda direction, done, total: None)
-    sentences = list((corpus if "text" in corpus.columns else corpus.sentences()).column("text"))
+    text_corpus = corpus if "text" in corpus.columns else corpus.sentences()
+    sentences = list(text_corpus.column("text"))
     forward_translations = forward.translate(sentences, partial(on_progress, "there"))
     foreign_texts = [translation.text for translation in forward_translations]
     backward_translations = backward.translate(foreign_texts, partial(on_progress, "back"))
@@ -427,7 +450,7 @@ def _count_pairs(
     forward_translations: Sequence[Translation],
     backward_translations: Sequence[Translation],
 ) -> dict[str, int]:
-    """Count the rows of a file of back-translations.
+    """Count the sentences of a file of back-translations.
 
     Args:
         sentences: The sentences.
@@ -435,8 +458,9 @@ def _count_pairs(
         backward_translations: The translations of these back.
 
     Returns:
-        The number of ``rows``, of ``distinct`` sentences, and of those among these that came back
-        the ``same`` or that were ``cut``, in either direction, because they were too long.
+        Four counts by name: ``rows``, all sentences; ``distinct``, the distinct ones; among the
+        distinct ones ``same``, those that came back unchanged, and ``cut``, those that were too
+        long in either direction.
     """
     cut_sentences = set()
     same_sentences = set()
@@ -456,7 +480,7 @@ def _count_pairs(
 
 
 def check_output(output: Path) -> Path:
-    """Check that a file of pairs can be written, and return the path of the record beside it.
+    """Check that a new file of pairs can be written, and return the path of the record beside it.
 
     Args:
         output: The file of pairs.

@@ -75,6 +75,7 @@ def outcomes(report: CheckReport) -> list[tuple[str, str]]:
         ({"run": BF16, "fingerprint": "x"}, {}, "half", 0.1),
         ({"run": BF16}, {"run": BF16}, "half", 0.1),
         ({"run": {**RUN, "dtype": "float16"}, "fingerprint": "x"}, {"run": BF16}, "half", 0.1),
+        ({"run": {**RUN, "dtype": "int8"}, "fingerprint": "x"}, {}, "half", 0.1),
         ({"run": BF16, "fingerprint": "x"}, {"run": BF16}, "changed", 0.01),
         ({"fingerprint": "x"}, {}, "changed", 0.01),
         ({"fingerprint": None}, {"fingerprint": None}, "changed", 0.01),

@@ -138,7 +138,8 @@ PAGE = (
 )
 
 
-def test_an_export_that_fails_says_why_without_the_page_of_torch(tmp_path, monkeypatch):
+@pytest.mark.parametrize("params", [{"backend": "onnx"}, {"dtype": "int8"}])
+def test_an_export_that_fails_says_why_without_the_page_of_torch(params, tmp_path, monkeypatch):
     pytest.importorskip("onnxscript", reason="the extra 'onnx' is not installed")
     pytest.importorskip("onnxruntime", reason="the extra 'onnx' is not installed")
     folder = save_architecture(tmp_path / "t5", "T5")
@@ -151,6 +152,6 @@ def test_an_export_that_fails_says_why_without_the_page_of_torch(tmp_path, monke
 
     monkeypatch.setattr(torch.onnx, "export", fail)
     with pytest.raises(EncoderError) as raised:
-        load_encoder(str(folder), params={"backend": "onnx"}).encode(SENTENCES)
-    remedy = "torch cannot export it to ONNX: Cannot view a tensor; leave 'backend' out"
+        load_encoder(str(folder), params=params).encode(SENTENCES)
+    remedy = f"torch cannot export it to ONNX: Cannot view a tensor; leave '{min(params)}' out"
     assert str(raised.value) == f"{folder}: {remedy}"

@@ -16,7 +16,7 @@ from stsbench.data.splits import PairSplit
 from stsbench.numbers.similarity import alignment, uniformity
 from stsbench.recipes.train_plan import TrainPlan, load_text, make_validator
 from stsbench.recipes.trainer import load_trainer
-from stsbench.training.learner import read_measures
+from stsbench.training.learner import extra_measures
 from tests.recipes.little import little_recipe
 from tests.training.students import sentences
 
@@ -113,8 +113,8 @@ def test_alignment_is_of_the_pairs_above_four_fifths_and_uniformity_of_all_sente
     split = PairSplit(sentences1=texts[:30], sentences2=texts[30:], gold=gold, subset=[""] * 30)
     score = make_validator(split)(Fixed())
     vectors = Fixed.vectors
-    assert read_measures(score) == {
+    assert extra_measures(score) == {
         "alignment": pytest.approx(alignment(vectors[[0, 2]], vectors[[30, 32]]), rel=1e-12),
         "uniformity": pytest.approx(uniformity(vectors), rel=1e-12),
     }
-    assert read_measures(0.5) == {}
+    assert extra_measures(0.5) == {}

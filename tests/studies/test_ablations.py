@@ -123,7 +123,7 @@ def test_an_empty_text_leaves_out_of_the_small_one_what_the_paper_s_has():
 def test_a_user_s_own_ablation_is_found_by_its_name(tmp_path):
     row = '[[rows]]\nrow = "mine"\nrecipe = "simcse-small"\nset = {temperature = 0.1}\n'
     made = card(tmp_path, f"{FIGURE}{row}")
-    ((plan,),) = plans(made, base="b", seeds=[4], also={"steps": 2})
+    ((plan,),) = plans(made, base="b", seeds=[4], extra_values={"steps": 2})
     assert (plan.name, plan.seed, plan.base) == ("simcse-small+steps=2+temperature=0.1", 4, "b")
 
 

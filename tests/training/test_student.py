@@ -24,7 +24,7 @@ from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.training.loop import on_cpu
 from stsbench.training.saving import save_student
-from stsbench.training.student import dropouts
+from stsbench.training.student import dropout_rates
 from tests.training.students import sentences, student
 
 TEXTS = [*sentences(30, longest=14), "a"]
@@ -235,4 +235,4 @@ def test_a_fresh_language_model_head_only_where_it_is_asked_for(masked_lm, tmp_p
 def test_every_dropout_of_the_body_is_known_and_none_of_a_head(
     config: PreTrainedConfig, expected: set[str]
 ):
-    assert set(dropouts(config.to_dict())) == expected
+    assert set(dropout_rates(config.to_dict())) == expected

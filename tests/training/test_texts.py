@@ -74,7 +74,7 @@ def test_short_sentences_are_never_emptied(name):
     for n in range(1, 12):
         for seed in range(20):
             made = ALL[name](WORDS[:n], rng=rng(seed))
-            assert any(word != texts.DELETED for word in made)
+            assert any(word != texts.DELETION_MARKER for word in made)
 
 
 @pytest.mark.parametrize("name", RATED)
@@ -182,7 +182,8 @@ def test_each_deleted_span_leaves_a_mark():
         made = texts.clear_delete_spans(words, rng=rng(seed))
         assert made.count("[DEL]") == 5 and len(made) == 100 - 25 + 5
         assert is_subsequence([w for w in made if w != "[DEL]"], words)
-        # Spans may touch, but each is 5 words: what is missing between kept words is a multiple of it.
+        # Spans may touch, but each is 5 words: what is missing between kept words is a multiple of
+        # it.
         at = [-1, *(int(w[1:]) for w in made if w != "[DEL]"), 100]
         assert all((b - a - 1) % 5 == 0 for a, b in zip(at, at[1:], strict=False))
     # Short sentences have room for fewer.

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.core.errors import EncoderError
+from stsbench.core.errors import CardError, EncoderError
 from stsbench.core.provenance import fingerprint
 from stsbench.core.wording import format_repr
 from stsbench.encoders.accelerator import is_accelerator
-from stsbench.encoders.backends import resolve_backend_class
+from stsbench.encoders.backends import INT8, resolve_backend_class
 from stsbench.encoders.base import PositiveInt
 from stsbench.encoders.cached_files import read_optional_json
 from stsbench.encoders.checkpoint import find_checkpoint
@@ -94,6 +94,8 @@ class CrossEncoder(PairScorer, CheckpointEncoder):
             )
         # The name of a class in torch.nn.
         self.activation = self._read_activation()
+        if dtype == INT8:
+            raise CardError(f"dtype '{INT8}' is not for cross-encoders; leave 'dtype' out")
         backend_class = resolve_backend_class("torch", dtype=dtype, device=device)
         self.backend = backend_class(self.root, file="", dtype=dtype, device=device)
         # The smaller of the two limits; None if there is none.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 
@@ -76,6 +77,16 @@ class CheckpointEncoder:
         # Both are cached properties: looking them up by name does not load the model.
         model = vars(self).get("backbone", vars(self).get("network"))
         return None if model is None else str(model.device)
+
+    def in_float32(self) -> Self:
+        """Return a copy of this encoder that torch runs in float32 on the processor."""
+        copied = copy(self)
+        copied.backend = TorchBackend(self.backend.folder, file="", dtype="float32", device="cpu")
+        for name in list(vars(copied)):
+            # The model, the fingerprint and the like are those of this encoder.
+            if isinstance(getattr(type(self), name, None), cached_property):
+                delattr(copied, name)
+        return copied
 
 
 class TransformerEncoder(CheckpointEncoder):

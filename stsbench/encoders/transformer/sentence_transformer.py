@@ -18,7 +18,12 @@ import numpy as np
 
 from stsbench.core.errors import CardError, EncoderError, translate_errors
 from stsbench.core.provenance import fingerprint
-from stsbench.encoders.backends import TorchBackend, is_padding_invariant, resolve_backend_class
+from stsbench.encoders.backends import (
+    INT8,
+    TorchBackend,
+    is_padding_invariant,
+    resolve_backend_class,
+)
 from stsbench.encoders.base import FloatArray, PositiveInt
 from stsbench.encoders.checkpoint import (
     SAFE_LOAD_OPTIONS,
@@ -99,9 +104,9 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         first_module = self.modules[0]
         is_transformer = first_module.kind.endswith(".Transformer")
         if backend_class is not TorchBackend and not is_transformer:
+            setting = f"dtype '{dtype}'" if dtype == INT8 else f"backend '{backend}'"
             raise CardError(
-                f"backend '{backend}' runs transformers; {self.root} begins with a "
-                f"{first_module.kind}"
+                f"{setting} runs transformers; {self.root} begins with a {first_module.kind}"
             )
         self.backend = backend_class(
             self.root / first_module.path, file=file, dtype=dtype, device=device

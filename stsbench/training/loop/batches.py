@@ -45,11 +45,18 @@ class BatchPlan:
     """The number of processes that train together."""
 
     def __post_init__(self) -> None:
-        """Check that the length is in epochs or in steps, and that there is at least one batch."""
+        """Check the plan; ``section`` is the recipe's section ``[training]``.
+
+        Raises:
+            CardError: The recipe has neither epochs nor steps, or both, or no batch to train on.
+            TrainingError: The corpus has fewer than two rows, or too few for one batch.
+        """
         if (self.section.epochs is None) == (self.section.steps is None):
             raise CardError("[training] needs 'epochs' or 'steps', one of them")
+        # The loss of a sentence contrasts it with others.
         if self.n_rows < 2:
             raise TrainingError(f"the corpus has {self.n_rows} rows; there is nothing to contrast")
+        # ``joint_batch_size``: the rows of a batch of all training processes together.
         if self.batches_per_epoch == 0:
             raise TrainingError(
                 f"the corpus has {self.n_rows} rows, a batch takes {self.joint_batch_size}; "
@@ -97,28 +104,40 @@ class Batches(torch.utils.data.Dataset[Batch]):
         return self.plan.n_batches
 
     def __getitem__(self, number: int) -> Batch:
-        """Make one batch.
+        """Make one batch for this training process; a rank is the number of such a process.
+
+        Its rows and draws depend only on the seed, the batch's number and the rank, so that a
+        resumed run gets the same batches.
 
         Args:
             number: The number of the batch in the whole run, from 0.
+
+        Returns:
+            What the method's ``collate`` makes of the batch's rows: tensors by name.
         """
         plan = self.plan
         epoch, batch_in_epoch = divmod(number, plan.batches_per_epoch)
         if epoch not in self._orders:
-            # No batch has the number 2^40: so these draws are independent of those of batches.
-            order_rng = np.random.default_rng([plan.seed, 1 << 40, epoch])
+            # The draws of a batch are seeded by its number. No batch has the number 2^40, so the
+            # draws of the order of an epoch's rows are independent of them.
+            order_rng = np.random.default_rng([plan.seed, 2**40, epoch])
             order = self.learner.order(plan.n_rows, order_rng, batch=plan.joint_batch_size)
+            # Only the current epoch's order is stored.
             self._orders = {epoch: order}
-        # The rows of a batch lie together in the order, one rank's after the other's.
+        # A batch of all ranks is consecutive rows of the order: rank 0's, then rank 1's, and so on.
         start = (batch_in_epoch * plan.ranks + plan.rank) * plan.section.batch_size
         rows = self._orders[epoch][start : start + plan.section.batch_size]
         batch_rng = np.random.default_rng([plan.seed, number, plan.rank])
         return self.learner.collate(rows, batch_rng)
 
     def batch_or_error(self, number: int) -> Batch:
-        """Return a batch, or a batch that holds the user error that making it has raised.
+        """Return a batch, or, if making it raises a user error, a dict with that error alone.
 
-        An exception that leaves a worker would no longer be a user error.
+        torch would turn an exception that leaves a worker process into one of another class;
+        :func:`receive_batch` raises the error that is returned here.
+
+        Args:
+            number: The number of the batch in the whole run, from 0.
         """
         try:
             return self[number]
@@ -133,18 +152,22 @@ _USER_ERROR_KEY = "mistake"
 
 
 def check_workers(requested: int | None, learner: Learner, *, ranks: int) -> int:
-    """Return the number of processes that make batches ahead for one training process.
+    """Return the number of worker processes that make batches ahead for one training process.
+
+    By default there are none if training is on a CPU or if workers are impossible; for a GPU as
+    many as there are free cores, at most ``MAX_WORKERS``.
 
     Args:
-        requested: The number that the user requests; None for the default: 0 if training is on a
-            CPU, and for a GPU as many as there are free cores, at most ``MAX_WORKERS``.
+        requested: The number that the user requests; None for the default.
         learner: The method whose batches are made.
         ranks: The number of processes that train on this machine.
 
     Raises:
-        CardError: Processes were requested, and there can be none.
+        CardError: Workers are requested but impossible.
     """
+    # Why workers are impossible; empty if they are possible.
     problem = "" if sys.platform == "linux" else "they need Linux"
+    # False for a method that runs a model, or reads an open file, to make a batch.
     if not learner.made_ahead:
         problem = f"what {type(learner).__name__} makes batches with cannot be shared out"
     if requested and problem:
@@ -153,7 +176,7 @@ def check_workers(requested: int | None, learner: Learner, *, ranks: int) -> int
         return requested
     if problem or learner.student.device.type == "cpu":
         return 0
-    # Each training process needs one of its cores itself.
+    # Each training process needs one core itself.
     free_cores_per_rank = len(os.sched_getaffinity(0)) // ranks - 1
     return max(0, min(MAX_WORKERS, free_cores_per_rank))
 
@@ -161,7 +184,10 @@ def check_workers(requested: int | None, learner: Learner, *, ranks: int) -> int
 def load_batches(
     batches: Batches, *, workers: int, pin: bool
 ) -> torch.utils.data.DataLoader[Batch]:
-    """Return a loader of a run's batches in order; each must go through :func:`receive_batch`.
+    """Return a loader that yields a run's batches in order.
+
+    Instead of a batch it may yield the error that making the batch has raised: the caller passes
+    each through :func:`receive_batch`, which raises it.
 
     Args:
         batches: The batches by number.
@@ -172,8 +198,8 @@ def load_batches(
         # Threads of a tokenizer do not survive the fork, nor does a process that waits for them.
         settings.tokenize_in_one_thread()
     return torch.utils.data.DataLoader(
-        # Not a list of all numbers: a run may have a billion batches.
-        # The loader's data set is the numbers of batches; ``collate_fn`` makes the batch.
+        # The loader's "data set" is the numbers of the batches, in a range, as a run may have a
+        # billion; ``collate_fn`` gets one number at a time and makes the batch.
         range(len(batches)),  # type: ignore[arg-type]
         batch_size=1,
         collate_fn=lambda numbers: batches.batch_or_error(numbers[0]),
@@ -187,17 +213,23 @@ def load_batches(
 def receive_batch(batch: Batch, device: torch.device) -> Batch:
     """Move a batch of :func:`load_batches` to a device, or raise the error that it holds.
 
-    The copying is only started: the device is not waited for.
+    The copying is only started; this function does not wait for the device.
 
     Args:
-        batch: A batch, or instead of it the user error that making it has raised in a worker.
+        batch: Tensors by name, or the user error that making the batch has raised, under
+            ``_USER_ERROR_KEY``.
         device: The device.
 
+    Returns:
+        The tensors on the device, by name.
+
     Raises:
-        StsbenchError: The error in the batch.
+        StsbenchError: The error that the batch holds.
     """
     if _USER_ERROR_KEY in batch:
         raise batch[_USER_ERROR_KEY]
     moved: Batch = send_to_device(batch, device, non_blocking=True)
+    # Attaches the attention masks in the CPU's memory to those on the device: models read the
+    # lengths of sentences from them without waiting for a GPU.
     attach_cpu_masks(moved, batch)
     return moved

@@ -13,21 +13,35 @@ from stsbench.encoders.accelerator import resolve_device_name
 
 
 def gather_over_ranks(local: torch.Tensor) -> torch.Tensor:
-    """Join the rows of all ranks in rank order: (b, …) to (ranks * b, …).
+    """Join the rows of all training processes (ranks), in rank order; a single one gets its own.
 
-    A single process gets the tensor itself. Every rank must have the same b. Each computes the loss
-    of the joined batch. The gradients that the ranks send each other are summed, and what
-    DistributedDataParallel averages is the gradient of one process with the joined batch.
+    Each rank can then compute the loss of the joined batch. Gradients flow back through the joining
+    to the rank that made a row, and are summed there: so the average over the ranks, which torch's
+    DistributedDataParallel takes, is the gradient of one process with the joined batch.
+
+    Args:
+        local: This rank's rows, (b, …); every rank must have the same b.
+
+    Returns:
+        The rows of all ranks, (ranks * b, …).
     """
-    return torch.cat(all_gather(local.contiguous())) if has_many_ranks() else local  # type: ignore[no-untyped-call]
+    if not has_many_ranks():
+        return local
+    return torch.cat(all_gather(local.contiguous()))  # type: ignore[no-untyped-call]
 
 
 def gather_pairs(local: torch.Tensor, views: int) -> list[torch.Tensor]:
-    """Split this rank's rows into views, and join each over all ranks, to (ranks * b, …).
+    """Split the rows of this training process (rank) into views, and join each over all ranks.
+
+    A view is one of the forms in which each of b sentences was embedded, for example with another
+    dropout mask.
 
     Args:
         local: This rank's rows (views * b, …): the b rows of one view, then those of the next.
         views: The number of views.
+
+    Returns:
+        The rows of each view, (ranks * b, …) each.
     """
     return [gather_over_ranks(view) for view in local.chunk(views)]
 
@@ -38,19 +52,20 @@ def rows_of_this_rank(joined: torch.Tensor) -> torch.Tensor:
 
 
 def mean_over_ranks(total: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
-    """Return the mean of values over all ranks; 0 if there are none.
+    """Return the mean of values over all training processes (ranks), a scalar; 0 without values.
 
-    Every rank has the same value. Its gradient is scaled so that the average over the ranks is the
-    gradient of the mean.
+    Every rank returns the same mean. The gradient of a rank's result is scaled so that the average
+    of these gradients over the ranks, which torch's DistributedDataParallel takes, is the gradient
+    of the mean.
 
     Args:
-        total: The sum of this rank's values.
-        count: The number of this rank's values.
+        total: The sum of this rank's values, a scalar.
+        count: The number of this rank's values, a scalar.
     """
     if not has_many_ranks():
         return total / count.clamp(min=1)
     joint_sums = torch.stack([total.detach().double(), count.double()])
-    # Each rank then has the sums of all ranks.
+    # In place: each rank then has the sums over all ranks.
     dist.all_reduce(joint_sums)
     joint_total, joint_count = joint_sums[0], joint_sums[1].clamp(min=1)
     scaled_total = total * (dist.get_world_size() / joint_count).to(total.dtype)
@@ -86,7 +101,8 @@ class ProcessGroup:
         """Return this process with its rank; the first call connects it to the other processes.
 
         Args:
-            device: The device of this process; ``auto`` leaves the choice to the library.
+            device: The device of this process; ``auto`` leaves the choice to the library
+                accelerate.
         """
         from accelerate import PartialState
 
@@ -102,9 +118,13 @@ class ProcessGroup:
         )
 
     def agree(self, proposal: bool) -> bool:
-        """Return the proposal of the first process, in all of them.
+        """Return the first process's proposal in every process; a single one gets its own.
 
-        Each process has a clock of its own, and all must go the same way.
+        Proposals may differ, for example because each process has its own clock; but all processes
+        must decide alike, whether to save or stop. Every process must call this method.
+
+        Args:
+            proposal: The decision that this process would take alone.
         """
         if self.ranks == 1:
             return proposal

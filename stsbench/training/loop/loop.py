@@ -44,10 +44,10 @@ from stsbench.training.student import Student
 
 
 def check_training_settings(learner: Learner, section: TrainingSection) -> None:
-    """Check that the method and the model can be run with the settings of a recipe.
+    """Check that the method and the model can be trained with the settings of a recipe.
 
     Args:
-        learner: The method.
+        learner: The method; its attribute ``student`` is the encoder that is trained.
         section: The recipe's section ``[training]``.
 
     Raises:
@@ -55,15 +55,22 @@ def check_training_settings(learner: Learner, section: TrainingSection) -> None:
     """
     method_name = type(learner).__name__
     model = learner.student.model
-    # A batch of one row has no negatives, unless they come from the batches of other processes.
+    # ``batch_negatives`` names the batch whose other sentences are a sentence's negatives: that of
+    # all processes (``joint``) or of its own; it is empty if there are no such negatives. A batch
+    # of one row has negatives only if they come from other processes too.
     has_joint_negatives = learner.batch_negatives == "joint" and has_many_ranks()
     if section.batch_size < 2 and learner.batch_negatives and not has_joint_negatives:
         raise CardError(
             "[training] batch_size 1: a sentence's negatives are the others of its batch; "
             "give 2 or more"
         )
-    problem = ""
     was_training = learner.training
+    # A method may keep its model in torch's evaluation mode even when it is itself trained.
+    keeps_evaluation_mode = not learner.train().student.model.training
+    # Undo the ``train()`` above; loaded models, in evaluation mode, get the method's mode too.
+    learner.train(was_training)
+    problem = ""
+    # ``chunks``: whether the method's loss can be computed from parts of a batch.
     if section.chunk and not learner.chunks:
         problem = (
             f"chunk: {method_name}'s loss is not a function of embeddings alone "
@@ -71,41 +78,42 @@ def check_training_settings(learner: Learner, section: TrainingSection) -> None:
         )
     elif section.checkpointing and not model.supports_gradient_checkpointing:
         problem = f"checkpointing: {type(model).__name__} has no layers to compute again"
-    # ``learner.train()`` sets training mode, except for modules that the method excludes from it;
-    # layers store their activations in evaluation mode, even with checkpointing.
-    elif section.checkpointing and not learner.train().student.model.training:
+    elif section.checkpointing and keeps_evaluation_mode:
+        # In evaluation mode layers store their activations even with checkpointing.
         problem = f"checkpointing: {method_name} runs its model as in tests, which keeps all"
-    # Loaded models are in evaluation mode; this puts all modules into the method's mode.
-    learner.train(was_training)
     if problem:
         raise CardError(f"[training] {problem}; leave it out")
 
 
 def prepare_learner(learner: Learner, section: TrainingSection) -> None:
-    """Set a learner up in place for a recipe's chunks, checkpointing and compilation.
+    """Apply a recipe's chunks, gradient checkpointing and compilation to a method, in place.
 
     On a CPU its modules are replaced by faster ones too.
 
     Args:
-        learner: The method; all its students get the settings.
+        learner: The method; a student is an encoder that it trains, and all its students get the
+            settings.
         section: The recipe's section ``[training]``.
 
     Raises:
-        CardError: As :func:`check_training_settings`.
+        CardError: The method or its model cannot be trained with these settings.
     """
     check_training_settings(learner, section)
     students = [module for module in learner.modules() if isinstance(module, Student)]
     for student in students:
         student.chunk = section.chunk
-        # The cached property is read only to be computed now, with the model as it was loaded:
-        # later it would run the compiled model on other shapes, which compiles it once more.
+        # This cached property, whether padding changes embeddings, runs the model. It is read only
+        # to be computed now, before the model is compiled: the compiled model would be compiled
+        # once more for the shapes of that run.
         _ = student.backbone.depends_on_padding
         if section.checkpointing:
-            # One method under two names; the older name will be removed soon.
-            enable = getattr(student.model, "activation_checkpointing_enable", None)
-            (enable or student.model.gradient_checkpointing_enable)({"use_reentrant": False})
+            # The library has the method under a new and an old name; old versions lack the new one.
+            enable_checkpointing = getattr(student.model, "activation_checkpointing_enable", None)
+            if enable_checkpointing is None:
+                enable_checkpointing = student.model.gradient_checkpointing_enable
+            enable_checkpointing({"use_reentrant": False})
         if section.compile:
-            # For batches of any size; weights keep their names.
+            # In place, for batches of any size; the weights keep their names.
             student.model.compile(dynamic=True)
             student.compiled = True
     speed_up(learner, precision=getattr(torch, section.precision), compiled=section.compile)
@@ -118,18 +126,20 @@ REPORTS_FOLDER = "reports"
 def train_learner(
     learner: Learner, settings: LoopSettings, *, resume: bool = False
 ) -> TrainingOutcome:
-    """Train, and leave the learner with the selected weights: the best ones, or the last.
+    """Train a method, and leave it with the selected weights: the best ones, or the last.
 
-    Curve and checkpoints are written into the folder; without ``resume`` older checkpoints are
-    deleted first.
+    The curve (the numbers of each validation) and the checkpoints are written into the run's
+    folder; without ``resume`` older checkpoints are deleted first.
 
     Args:
         learner: The method to train, changed in place.
-        settings: The settings of the loop.
+        settings: The settings of the loop: the batches, the folder, the processes that train
+            together, when to validate, and which weights to keep.
         resume: Continue from the folder's last complete checkpoint, if there is one.
 
     Returns:
-        The outcome: the curve, its selected point (None without any validation) and the steps.
+        The outcome: the curve, the point of it whose weights are kept (None without any
+        validation), and the number of steps.
 
     Raises:
         TrainingError: The loss is not finite; the message names the last checkpoint.
@@ -143,6 +153,7 @@ def train_learner(
     if checkpoint is not None:
         with _translate_checkpoint_errors(checkpoint):
             selection.restore_from(checkpoint)
+    # Of several processes the first (rank 0) writes and deletes all files.
     elif processes.rank == 0:
         shutil.rmtree(settings.folder / "checkpoints", ignore_errors=True)
     processes.wait()
@@ -158,10 +169,12 @@ def train_learner(
     ):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     step = trainer.state.global_step
+    # True if the user requested a stop before the last step.
     if selection.stops_before_end(step):
         raise Interrupted(
             f"stopped after step {step} of {plan.steps}; to resume, run it again without `fresh`"
         )
+    # None if the recipe keeps the last weights, which the learner has already.
     if selection.best_weights is not None:
         learner.load_state_dict(selection.best_weights)
     last_point = selection.curve[-1] if selection.curve else None
@@ -173,15 +186,21 @@ def train_learner(
 
 
 def _make_loop(learner: Learner, settings: LoopSettings, selection: Selection) -> Loop:
-    """Make the library's loop.
+    """Make the training loop, a trainer of the library transformers.
+
+    Args:
+        learner: The method to train.
+        settings: The settings of the loop; ``report_to`` names loggers such as TensorBoard.
+        selection: The callback that validates, records and saves.
 
     Raises:
-        TrainingError: A requested logger is unknown or not installed.
+        TrainingError: A logger is unknown or not installed.
     """
     try:
         return Loop(learner, settings, selection)
     except (RuntimeError, ValueError) as error:
-        # So the library reports a logger that it cannot make.
+        # The library raises these for a logger that it cannot make; without loggers the error has
+        # another cause.
         if not settings.report_to:
             raise
         raise TrainingError(
@@ -193,13 +212,14 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
     """The library's loop with our batches, optimiser, checkpoints and a check of the loss."""
 
     def __init__(self, learner: Learner, settings: LoopSettings, selection: Selection) -> None:
-        """Configure the library's trainer with our batches, optimiser and schedule.
+        """Configure the trainer of the library transformers with our batches, optimiser, schedule.
 
         No step is taken yet.
 
         Args:
-            learner: The method to train.
-            settings: The settings of the loop.
+            learner: The method to train; its ``student`` is the encoder in training.
+            settings: The settings of the loop; ``batches`` is the plan of the batches, with the
+                recipe's section ``[training]``.
             selection: The callback that validates, records and saves.
 
         Raises:
@@ -216,6 +236,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
                 "on a CPU pass `params=precision=bfloat16`"
             )
         training_arguments = _make_training_arguments(settings, on_cpu=on_cpu)
+        # The library would spread a batch over all GPUs.
         use_single_device(training_arguments)
         optimiser = make_optimiser(learner, section)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, make_schedule(section, plan.steps))
@@ -227,36 +248,37 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
         super().__init__(
             args=training_arguments, train_dataset=Batches(learner, plan), **trainer_arguments
         )
-        # It would print the library's log.
+        # This callback would print the library's log.
         self.remove_callback(transformers.trainer_callback.PrinterCallback)
         for callback in self.callback_handler.callbacks:
             # A logger that writes into a folder has the attribute ``logging_dir``; None is the
             # library's default, a folder among the checkpoints, which are deleted at the end.
             if getattr(callback, "logging_dir", "") is None:
                 callback.logging_dir = str(settings.folder / REPORTS_FOLDER)
-        # So the library divides a loss by the number of accumulated batches.
+        # With False the library divides a loss by the number of accumulated batches.
         self.model_accepts_loss_kwargs = False
         if settings.report_to:
+            # Called with the numbers of each validation.
             selection.point_callbacks.append(self.log_validation)
 
     def log_validation(self, point: Point) -> None:
         """Send the numbers of a validation to the loggers, such as TensorBoard.
 
-        The library itself sends the loss, the norm of the gradient and the learning rate.
+        Measures of validation get the prefix ``eval_``. The step, the loss, the norm of the
+        gradient and the learning rate are omitted, because the library sends them itself; so is
+        ``candidate``, the index of the best of a method's encoders.
 
         Args:
-            point: The numbers by name. Scores get the prefix ``eval_``; ``candidate``, the index of
-                the best of a method's encoders, is not sent.
+            point: The numbers by name.
         """
-        sent_by_library = ("step", "candidate", "loss", "gradient_norm", "rate")
-        logged_names = {name: f"eval_{name}" for name in ("score", "alignment", "uniformity")}
-        self.log(
-            {
-                logged_names.get(name, name): value
-                for name, value in point.items()
-                if name not in sent_by_library
-            }
-        )
+        omitted_names = ("step", "candidate", "loss", "gradient_norm", "rate")
+        validation_names = ("score", "alignment", "uniformity")
+        logged_numbers = {}
+        for name, value in point.items():
+            if name not in omitted_names:
+                prefix = "eval_" if name in validation_names else ""
+                logged_numbers[prefix + name] = value
+        self.log(logged_numbers)
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:  # noqa: ANN401 - the library's
         """Return the norm of the gradient, and record it with the learning rate."""
@@ -282,18 +304,21 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
         *unused: Any,  # noqa: ANN401
         **also_unused: Any,  # noqa: ANN401
     ) -> torch.Tensor:  # noqa: ANN401
-        """Return the method's loss, and record it with its parts.
+        """Return the method's loss for a batch, and record it with the losses that it sums.
+
+        The library's trainer calls this, and computes the gradient of what is returned.
 
         Args:
             model: The method, perhaps wrapped by the library.
-            inputs: A batch.
+            inputs: A batch: tensors by name, the arguments of the method.
             unused: Further positional arguments that the library passes.
             also_unused: Further named arguments that the library passes.
 
         Raises:
-            TrainingError: The method returns no valid losses, or a recent loss is not finite.
+            TrainingError: The method returns no valid losses, or a loss of the last batches is not
+                finite; losses are read from a GPU only every few batches.
         """
-        # ``self.model`` is the method itself, for messages.
+        # ``self.model`` is the method without the wrapper, for messages.
         losses = check_losses(model(**inputs), self.model)
         detached_losses = {name: value.detach() for name, value in losses.items()}
         self.selection.losses.record(detached_losses, step=self.state.global_step + 1)
@@ -319,10 +344,11 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
 
 
 def _make_training_arguments(settings: LoopSettings, *, on_cpu: bool) -> Any:  # noqa: ANN401
-    """Translate the settings of the loop into those of the library.
+    """Translate the settings of the loop into ``TrainingArguments`` of the library transformers.
 
     Args:
-        settings: The settings of the loop.
+        settings: The settings of the loop; ``batches`` is the plan of the batches, with the
+            recipe's section ``[training]``.
         on_cpu: Whether training is on a CPU.
     """
     plan = settings.batches
@@ -354,10 +380,14 @@ def _make_training_arguments(settings: LoopSettings, *, on_cpu: bool) -> Any:  #
 
 
 def use_single_device(arguments: Any) -> None:  # noqa: ANN401 - transformers is untyped
-    """Keep the library from spreading one process's batch over all GPUs.
+    """Let the library train on one GPU per process, by changing its settings in place.
 
-    Each part of the batch would have only its own negatives, as with SimCSE's code (its issue 23).
-    Several devices need several processes, by torchrun.
+    By default it spreads a process's batch over all GPUs. A sentence would then have negatives only
+    from its own part of the batch, as with SimCSE's code (its issue 23). To use several GPUs, users
+    start several processes, by torchrun.
+
+    Args:
+        arguments: The library's ``TrainingArguments``.
     """
     if arguments.n_gpu > 1:
         arguments._n_gpu = 1
@@ -365,9 +395,12 @@ def use_single_device(arguments: Any) -> None:  # noqa: ANN401 - transformers is
 
 @contextmanager
 def _translate_checkpoint_errors(checkpoint: Path | str | None) -> Iterator[None]:
-    """Report a checkpoint that was damaged after it was written as a TrainingError of one line.
+    """Raise the errors of reading a damaged checkpoint as a TrainingError of one line.
 
-    Training never starts from the beginning without a request.
+    The run then stops: it does not start again from the beginning unless the user requests that.
+
+    Args:
+        checkpoint: The folder of the checkpoint that is read within the block.
     """
     try:
         yield
@@ -380,6 +413,7 @@ def _translate_checkpoint_errors(checkpoint: Path | str | None) -> Iterator[None
         UnpicklingError,
         SafetensorError,
     ) as error:
+        # At most 200 characters of the error.
         message = f"{checkpoint}: cannot be read: {as_one_line(error)[:200]}"
         raise TrainingError(
             f"{message}; move it away to resume from the one before it, or pass `fresh`"
@@ -388,10 +422,10 @@ def _translate_checkpoint_errors(checkpoint: Path | str | None) -> Iterator[None
 
 @contextmanager
 def _report_full_disk(folder: Path) -> Iterator[None]:
-    """Report a full disk within the block as an OutputError of one line; other errors pass.
+    """Raise a failure for want of disk space as an OutputError of one line; pass other errors on.
 
     Args:
-        folder: The folder of the run, whose last checkpoint the message names.
+        folder: The folder of the run; the message names its last checkpoint.
     """
     try:
         yield
@@ -400,8 +434,10 @@ def _report_full_disk(folder: Path) -> Iterator[None]:
         is_disk_full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
         # The system's text, and two with which torch's writer fails on a full disk.
         texts_of_full_disk = ("No space left", "file write failed", "unexpected pos")
-        if not is_disk_full and not any(text in error_text for text in texts_of_full_disk):
+        mentions_full_disk = any(text in error_text for text in texts_of_full_disk)
+        if not is_disk_full and not mentions_full_disk:
             raise
+        # "nothing" if there is no checkpoint.
         checkpoint_name = getattr(find_last_checkpoint(folder), "name", "nothing")
         message = f"{folder}: the disk is full ({checkpoint_name} is kept)"
         raise OutputError(f"{message}; free some space and run it again without `fresh`") from error
@@ -409,7 +445,7 @@ def _report_full_disk(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _silence_library() -> Iterator[None]:
-    """Hide the library's advice against settings that are intended."""
+    """Hide the warnings of transformers and torch about settings that are intended here."""
     from transformers.utils import logging
 
     level = logging.get_verbosity()
@@ -426,14 +462,15 @@ def _silence_library() -> Iterator[None]:
 
 @contextmanager
 def interruptible(stop_requested: threading.Event, *, alone: bool = True) -> Iterator[None]:
-    """Let the first Ctrl-C set an event, by which training stops after the step.
+    """Let the first Ctrl-C within the block set an event; the second one stops at once.
 
-    The second Ctrl-C stops at once. Nothing is changed if Ctrl-C has another handler already,
-    outside of the main thread, or in a process that does not train alone.
+    The training loop stops after the step in which the event is set. Nothing is changed in three
+    cases: Ctrl-C has another handler than Python's own; this is not the main thread; or other
+    processes train along, as they would not stop together.
 
     Args:
-        stop_requested: The event.
-        alone: Whether no other process trains along: many would not stop together.
+        stop_requested: The event to set.
+        alone: Whether no other process trains along.
     """
     earlier_handler = signal.getsignal(signal.SIGINT)
     in_main_thread = threading.current_thread() is threading.main_thread()

@@ -36,16 +36,17 @@ _RANDOM_BITS = 16
 
 
 def draw_dropout_mask(shape: torch.Size, rate: float) -> tuple[torch.Tensor, float]:
-    """Draw a dropout mask with torch's generator of the CPU.
+    """Draw a dropout mask with torch's generator of the CPU, from 16 random bits per element.
 
     Args:
         shape: The shape of the mask.
-        rate: The probability that an element is dropped.
+        rate: The probability that an element is dropped; it is met to within 8e-6.
 
     Returns:
-        The mask, True at elements that are kept, and the factor of the kept elements.
+        The mask, True at elements that are kept, and the factor by which dropout multiplies the
+        kept elements: 1 / the probability that an element is kept.
     """
-    # Of the 2^16 values of a random number, those by which an element is dropped.
+    # Of the 2^16 possible random numbers, the number of those that drop an element.
     n_dropped_values = round(rate * 2**_RANDOM_BITS)
     # One draw of 64 bits makes four numbers of 16 bits, from -2^15 to 2^15 - 1.
     # (count + 3) // 4 is count / 4 rounded up.
@@ -121,19 +122,25 @@ class LengthGroups:
     """
 
     def __init__(self, lengths: npt.NDArray[np.int64], heads: int, size: int) -> None:
-        """Divide sentences into groups.
+        """Divide sentences into groups of similar length, and compute where each token goes.
+
+        The tokens of all sentences are laid end to end: N tokens with h attention heads each. In a
+        group each sentence is padded to the group's longest, and each head of each token is a row.
+        The groups are in ``groups``; ``_head_of_row`` and ``_row_of_head`` map between the rows of
+        all groups and the N * h heads.
 
         Args:
-            lengths: The falling lengths of the sentences, (n,).
+            lengths: The number of tokens of each sentence, the longest first, (n,).
             heads: The number of attention heads, h.
-            size: The number of tokens N; tokens after those of the sentences belong to no sentence.
+            size: The number of tokens N; it may exceed the sum of ``lengths``: the last tokens then
+                belong to no sentence.
         """
         sentence_starts = np.cumsum(lengths) - lengths  # the first token of each sentence, (n,)
-        # The first sentence of each group, and the end.
+        # The first sentence of each group, and n at the end; a further group costs ``GROUP_COST``.
         cuts = [*cheapest_part_starts(lengths, GROUP_COST), len(lengths)]
         self.groups: list[LengthGroup] = []
-        # For each row of all groups, the index of the head that is copied there, and whether it is
-        # a token's, not padding.
+        # For each row of all groups, the index of the head that is copied there, and whether the
+        # row is a token's and not padding; one array per group.
         head_indices = []
         token_masks = []
         n_rows = 0
@@ -144,13 +151,13 @@ class LengthGroups:
             # (sentences, width): the position of each token end to end; 0, any token, at padding.
             positions = sentence_starts[first_sentence:stop_sentence, None] + columns
             tokens = np.where(is_token, positions, 0)
-            # (sentences, h, width): the index among the N h heads, those of one token after those
-            # of the other.
+            # (sentences, h, width): the index among all N * h heads, which are ordered by token.
             group_heads = tokens[:, None] * heads + np.arange(heads)[:, None]
             head_indices.append(group_heads.ravel())
             token_masks.append(np.broadcast_to(is_token[:, None], group_heads.shape).ravel())
             is_padding = None
             if not is_token.all():
+                # The same for each head, with an axis that broadcasts over the queries.
                 is_padding = torch.from_numpy(np.repeat(~is_token, heads, axis=0)[:, None])
             self.groups.append(
                 LengthGroup(
@@ -162,12 +169,12 @@ class LengthGroups:
             )
             n_rows += group_heads.size
         head_of_row = np.concatenate(head_indices)
-        is_real = np.concatenate(token_masks)
+        is_token_row = np.concatenate(token_masks)
         # The inverse: for each of the N h heads, its row among those of all groups. Heads of tokens
         # of no sentence, the last ones, have none and get 0.
         row_of_head = np.zeros(size * heads, dtype=np.int64)
-        row_of_head[head_of_row[is_real]] = np.flatnonzero(is_real)
-        self._n_real = int(is_real.sum())
+        row_of_head[head_of_row[is_token_row]] = np.flatnonzero(is_token_row)
+        self._n_token_rows = int(is_token_row.sum())
         # Filled up to a size that recurs, so that memory is reused.
         self._head_of_row = torch.from_numpy(
             np.pad(head_of_row, (0, round_up_for_reuse(n_rows) - n_rows))
@@ -175,31 +182,40 @@ class LengthGroups:
         self._row_of_head = torch.from_numpy(row_of_head)
 
     def to_group_order(self, values: torch.Tensor, *, zeros: bool = False) -> torch.Tensor:
-        """Copy values of all heads (N, h, d) into the rows of all groups, (P h, d).
+        """Copy values from the order of tokens into the padded groups of similar sentences.
 
         Args:
-            values: A vector of size d for each head of each token.
+            values: A vector of size d for each of the h heads of each of the N tokens, (N, h, d).
             zeros: Put zeros at padding, as gradients need; otherwise any value may be there.
+
+        Returns:
+            A vector for each row of all groups, (P h, d): P tokens, padding included, in h heads.
         """
         head_values = values.reshape(-1, values.shape[-1])  # (N h, d)
         if not zeros:
+            # For each row, the head that is copied there.
             return head_values.index_select(0, self._head_of_row)
         rows = head_values.new_zeros((len(self._head_of_row), head_values.shape[1]))
-        # The heads of sentences' tokens are the first ones.
-        return rows.index_copy_(0, self._row_of_head[: self._n_real], head_values[: self._n_real])
+        # Tokens of no sentence come last, and go to no row.
+        return rows.index_copy_(
+            0, self._row_of_head[: self._n_token_rows], head_values[: self._n_token_rows]
+        )
 
     def to_token_order(self, values: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-        """Copy values of all groups back to the heads of tokens: undo :meth:`to_group_order`.
-
-        They are zeros at tokens of no sentence.
+        """Copy values from the padded groups of similar sentences back into the order of tokens.
 
         Args:
-            values: A vector of size d for each row of all groups, (P h, d).
+            values: A vector of size d for each row of all groups, (P h, d): P tokens, padding
+                included, in h heads.
             shape: The shape to return, (N, h, d).
+
+        Returns:
+            A vector for each of the h heads of each of the N tokens; zeros at the tokens of no
+            sentence, which come last.
         """
+        # For each head of each token, its row.
         head_values = values.index_select(0, self._row_of_head)
-        # The heads of tokens of no sentence are the last ones.
-        head_values[self._n_real :] = 0
+        head_values[self._n_token_rows :] = 0
         return head_values.view(shape)
 
 
@@ -216,21 +232,28 @@ class GroupedAttention(torch.autograd.Function):
     @staticmethod
     @custom_fwd(device_type="cpu", cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
     def forward(ctx: Any, *arguments: Any) -> torch.Tensor:  # noqa: ANN401 - torch's own
-        """Compute the attention of all groups, and store what the gradient needs.
+        """Compute softmax(scale Q K^T) V for each sentence, and store what the gradient needs.
+
+        Sentences of similar length make a group, which is computed at once.
 
         Args:
             ctx: Torch's store for the backward pass.
-            arguments: Query, key and value, (N, h, d) each; the groups; the scale; the dropout
-                rate.
+            arguments: Query, key and value, (N, h, d) each: N tokens of all sentences, h heads; the
+                :class:`LengthGroups`; the scale; the dropout rate of the attention weights.
+
+        Returns:
+            The result, (N, h, d); zeros at tokens of no sentence.
         """
         *inputs, length_groups, scale, rate = arguments
+        # (rows, d): in the order of the groups, padding included.
         q, k, v = (length_groups.to_group_order(tensor) for tensor in inputs)
         q.mul_(scale)
-        # Filled group by group below.
+        # Its rows are written group by group below.
         result = torch.empty_like(q)
         all_weights = []
         masks = []
         for group in length_groups.groups:
+            # ``rows_of`` returns the group's part of a tensor, (sentences * h, tokens, d).
             scores = torch.bmm(group.rows_of(q), group.rows_of(k).transpose(1, 2))
             if group.is_padding is not None:
                 scores.masked_fill_(group.is_padding, torch.finfo(scores.dtype).min)
@@ -249,11 +272,11 @@ class GroupedAttention(torch.autograd.Function):
     @staticmethod
     @custom_bwd(device_type="cpu")  # type: ignore[untyped-decorator]
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401
-        """Compute the gradients of query, key and value, (N, h, d) each.
+        """Compute the gradients of query Q, key K and value V, (N, h, d) each.
 
-        With W the dropped weights and G the gradient of the result: that of V is W^T G, that of W
-        is G V^T, which passes back through dropout and softmax to the scores S, and from there to Q
-        and K.
+        The result was W V, with W the attention weights after dropout: W = dropout(softmax(S)) and
+        S = scale Q K^T. Let G be the gradient of the result. The gradient of V is W^T G. That of W
+        is G V^T; it passes back through dropout and softmax to S, and from S to Q and K.
 
         Args:
             ctx: What the forward pass has stored.
@@ -268,7 +291,7 @@ class GroupedAttention(torch.autograd.Function):
         all_weights = weights_and_masks[: len(groups)]
         masks = weights_and_masks[len(groups) :]
         grad_result = length_groups.to_group_order(gradient, zeros=True)
-        # Filled group by group below, in the rows of all groups.
+        # Their rows are written group by group below: one group is sentences of similar length.
         grad_q, grad_k, grad_v = (torch.empty_like(tensor) for tensor in (q, k, v))
         for group, weights, mask in zip(groups, all_weights, masks, strict=True):
             group_grad = group.rows_of(grad_result)
@@ -303,10 +326,26 @@ def attend_in_groups(
     causal: bool,
     window: int | None,
 ) -> torch.Tensor:
-    """Attend on a CPU, by :class:`GroupedAttention` over groups that are made once per batch.
+    """Compute attention on a CPU: each token attends to all tokens of its own sentence.
 
-    Arguments, result and errors are those of
-    :class:`stsbench.encoders.transformer.flat.SegmentAttention`.
+    Sentences of similar length are computed at once, as a group.
+
+    Args:
+        query: The queries of the N tokens of all sentences, laid end to end, in h heads, (N, h, d).
+        key: Their keys (N, h, d).
+        value: Their values (N, h, d).
+        layout: The lengths of the sentences in tokens; its ``plans`` store the groups by number of
+            heads, so that all layers of a model use the same.
+        scale: The factor of the products of query and key.
+        dropout: The dropout rate of the attention weights.
+        causal: Whether a token attends only to those before it; must be False.
+        window: How far a token attends; must be None.
+
+    Returns:
+        The weighted means of the values, (N, h, d).
+
+    Raises:
+        ValueError: Tokens do not attend to all of their sentence.
     """
     if causal or window is not None:
         raise ValueError("its tokens do not attend to all of their sentence")
@@ -327,21 +366,25 @@ _MMAP_MAX = -4
 def speed_up(
     module: torch.nn.Module, *, precision: torch.dtype | None = None, compiled: bool = False
 ) -> None:
-    """Prepare a module for training, in place: its transformers compute no padding.
+    """Prepare a module for faster training, in place.
 
-    On a CPU dropout modules are replaced by ones that draw fewer random bits, linear layers use the
-    faster products, and for the whole process the C library keeps freed memory.
+    * Its transformers compute no padding, unless they are compiled.
+    * On a CPU dropout modules are replaced by ones that draw fewer random bits.
+    * On a CPU linear layers use the faster of several matrix products.
+    * On a CPU the C library keeps freed memory; this holds for the whole process.
 
     Args:
-        module: All that is trained.
-        precision: The type in which matrices are multiplied in training.
-        compiled: Whether its transformers are compiled; these keep their own forward.
+        module: The module, with everything that is trained.
+        precision: The type in which matrices are multiplied in training; None for their own.
+        compiled: Whether its transformers are compiled by torch; these keep their own code.
     """
     for child in module.modules():
+        # The transformer itself, not a model with a head around it.
         if isinstance(child, PreTrainedModel) and child is child.base_model and not compiled:
             _speed_up_model(child, precision)
     if any(parameter.device.type != "cpu" for parameter in module.parameters()):
         return
+    # The setting of the C library's memory; not all libraries have it.
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
         # Freed memory stays with the process for the next step, which needs as much: otherwise the
@@ -381,28 +424,30 @@ def compute_in_parts(
     generator: torch.Generator | None = None,
     unpadded: bool = False,
 ) -> torch.Tensor:
-    """Compute a row of results for each row of a right-padded batch, in parts or in chunks.
+    """Compute a row of results for each row of a right-padded batch, part by part.
 
-    On a CPU a part has rows of similar length, so hardly any of what is computed is padding. Chunks
-    give the loss and the gradient of a large batch in the memory of a small one (GradCache, Gao et
-    al. 2021, https://aclanthology.org/2021.repl4nlp-1.31): the backward pass computes them again,
-    with the same dropout.
+    On a CPU a part has rows of similar length, so that little padding is computed. On other
+    devices, or with ``unpadded``, the whole batch is one part.
+
+    With ``chunk`` these parts are divided further. Then a large batch needs the memory of a small
+    one: no activations of a part are stored, and the backward pass computes them again, with the
+    same dropout (GradCache, Gao et al. 2021, https://aclanthology.org/2021.repl4nlp-1.31).
 
     Args:
-        tokens: The batch; all tensors, (b, t) each, are cut to the part, whatever their names.
-        compute: Computes the results (b', …) of a part (b', t'), the longest rows first. With a
-            ``chunk`` it is called again in the backward pass, and may have no effect but its
-            results.
-        chunk: The maximum number of rows of a part; none of its activations are stored. None if
-            there is no maximum.
-        generator: The generator that ``compute`` draws from, beside torch's own.
+        tokens: The batch: tensors by any names, (b, t) each, among them ``attention_mask``.
+        compute: A function from a part of the batch, (b', t') each, the longest rows first, to its
+            results (b', …). With ``chunk`` it is called again in the backward pass, so it must have
+            no side effects.
+        chunk: The maximum number of rows of a part; None if there is no maximum.
+        generator: The generator that ``compute`` draws from, beside torch's own; None if there is
+            none.
         unpadded: Whether ``compute`` omits padding itself, so that parts need no similar lengths.
 
     Returns:
         The results in the order of the batch, (b, …).
     """
     mask = tokens["attention_mask"]
-    # Rows of similar length, and the length of their longest.
+    # For each part the indices of its rows, and the length of its longest row.
     rows_and_widths: Iterable[tuple[torch.Tensor, int]]
     # On a GPU a batch is not split by length: reading the lengths would wait for the device.
     if unpadded or mask.device.type != "cpu":
@@ -422,7 +467,7 @@ def compute_in_parts(
         compute_part({name: values[rows][:, :width] for name, values in tokens.items()})
         for rows, width in parts
     ]
-    # Sort the results by the rows of the batch that they belong to.
+    # Sort the results into the order of the batch.
     rows_of_results = torch.cat([rows for rows, _ in parts])
     return torch.cat(results)[torch.argsort(rows_of_results)]
 
@@ -433,21 +478,26 @@ def _recomputed_in_backward(
     """Return ``compute`` with its activations computed again in the backward pass, not stored.
 
     Args:
-        compute: Computes the results of a part of a batch.
-        generator: A generator that it draws from, beside torch's own: its state is restored for the
-            second computation, so that the draws are the same.
+        compute: A function from a part of a batch to its results.
+        generator: A generator that ``compute`` draws from, beside torch's own; its state is
+            restored for the second computation, so that the draws are the same. None if there is
+            none.
     """
 
     def compute_part(part: Tokens) -> torch.Tensor:
+        """Return ``compute(part)``; the backward pass calls ``compute`` once more.
+
+        Both calls draw the same numbers from ``generator``, an argument of the outer function.
+        """
         generator_state = None if generator is None else generator.get_state()
 
-        def compute_as_before(part: Tokens) -> torch.Tensor:
+        def compute_with_same_draws(part: Tokens) -> torch.Tensor:
             if generator is not None and generator_state is not None:
                 generator.set_state(generator_state)
             return compute(part)
 
-        # ``checkpoint`` restores torch's own generators by itself.
-        results: torch.Tensor = checkpoint(compute_as_before, part, use_reentrant=False)
+        # torch's ``checkpoint`` restores torch's own generators by itself.
+        results: torch.Tensor = checkpoint(compute_with_same_draws, part, use_reentrant=False)
         return results
 
     return compute_part
@@ -460,13 +510,15 @@ def split_by_length(mask: torch.Tensor) -> Iterator[tuple[torch.Tensor, int]]:
         mask: 1 at tokens and 0 at padding, (b, t).
 
     Yields:
-        The rows of each part, (b',), and its width, the length of its longest row.
+        For each part the indices of its rows in the batch, (b',), and its width, the length of its
+        longest row.
     """
     lengths, order = mask.sum(dim=1).sort(descending=True, stable=True)
     # A row without tokens needs a width too.
     widths = lengths.clamp(min=1).numpy()
     # The type in which the model multiplies matrices decides what a further part costs.
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
+    # The first row of each part in the sorted order, and b at the end.
     cuts = [*cheapest_part_starts(widths, part_cost=PART_COST[dtype]), len(widths)]
     for start, stop in zip(cuts, cuts[1:], strict=False):
         # The first row of a part is its longest.
@@ -476,27 +528,34 @@ def split_by_length(mask: torch.Tensor) -> Iterator[tuple[torch.Tensor, int]]:
 def cheapest_part_starts(lengths: npt.NDArray[np.int64], part_cost: int) -> list[int]:
     """Divide rows into the consecutive parts that together cost least; return their first rows.
 
-    The cost of a part is its rows times its longest row, plus ``part_cost``. This is dynamic
-    programming over the first row of each part, in O(n^2).
+    The rows of a part are padded to its longest, so a part costs its number of rows times the
+    length of its longest row, plus ``part_cost``. The method is dynamic programming: the least cost
+    of the first i rows, for rising i; it takes O(n^2).
 
     Args:
-        lengths: The falling lengths of the rows, (n,).
+        lengths: The lengths of the rows, the longest first, (n,).
         part_cost: The cost of a further part, in padded tokens.
+
+    Returns:
+        The index of the first row of each part, rising from 0.
     """
     n_rows = len(lengths)
-    cost = np.full(n_rows + 1, np.iinfo(np.int64).max)  # of the first i rows, (n + 1,)
-    cost[0] = 0
-    starts = np.zeros(n_rows + 1, dtype=np.int64)  # of the last part of the first i rows
+    # Element i is about the first i rows: their least cost, and the start of their last part.
+    least_costs = np.full(n_rows + 1, np.iinfo(np.int64).max)
+    least_costs[0] = 0
+    last_starts = np.zeros(n_rows + 1, dtype=np.int64)
     for start in range(n_rows):
-        # The cost of all rows before ``start`` is final; a part from here may end behind any row.
-        total_cost = cost[start] + part_cost + lengths[start] * np.arange(1, n_rows - start + 1)
-        improved = np.flatnonzero(total_cost < cost[start + 1 :]) + start + 1
-        cost[improved] = total_cost[improved - start - 1]
-        starts[improved] = start
-    cuts: list[int] = []
-    # From the end back: each part's start is the end of the part before.
-    cut = n_rows
-    while cut:
-        cut = int(starts[cut])
-        cuts.append(cut)
-    return cuts[::-1]
+        # The least cost of the rows before ``start`` is final. A part from ``start`` may end behind
+        # any later row: element k of ``costs`` is for the one that ends behind row start + k.
+        part_sizes = np.arange(1, n_rows - start + 1)
+        costs = least_costs[start] + part_cost + lengths[start] * part_sizes
+        improved = np.flatnonzero(costs < least_costs[start + 1 :])
+        least_costs[improved + start + 1] = costs[improved]
+        last_starts[improved + start + 1] = start
+    part_starts: list[int] = []
+    # From the end back: the start of a part is the end of the part before.
+    end = n_rows
+    while end:
+        end = int(last_starts[end])
+        part_starts.append(end)
+    return part_starts[::-1]

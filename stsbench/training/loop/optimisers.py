@@ -32,13 +32,14 @@ class UncorrectedAdamW(torch.optim.Optimizer):
         eps: float,
         weight_decay: float = 0.0,
     ) -> None:
-        """Store the same settings as :class:`torch.optim.AdamW`.
+        """Store the settings, which have the names of those of :class:`torch.optim.AdamW`.
 
         Args:
             params: Parameters, or groups of them with settings of their own.
             lr: The learning rate.
-            betas: The decay of the means of gradients, and of squared gradients.
-            eps: A number added to the root of the second mean.
+            betas: The factors by which the running mean of gradients, and that of squared
+                gradients, decay at each step.
+            eps: A number added to the root of the mean of squared gradients.
             weight_decay: The share of a weight, times the learning rate, that is subtracted at each
                 step.
         """
@@ -48,11 +49,16 @@ class UncorrectedAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Update the parameters once, those that have a gradient.
+        """Update all parameters that have a gradient, as the Adam of BERT's code.
+
+        With w a parameter, g its gradient, and the running means m of g and v of g^2: m = beta1 m +
+        (1 - beta1) g; v = beta2 v + (1 - beta2) g^2; w = w - lr m / (sqrt(v) + eps). Unlike Adam's
+        paper, m and v are not corrected for their start at 0.
 
         Args:
             closure: Not used; all optimisers of torch have it.
         """
+        # The functions ``torch._foreach_..._`` change a list of tensors in place.
         for group in self.param_groups:
             params = [param for param in group["params"] if param.grad is not None]
             if not params:
@@ -67,8 +73,6 @@ class UncorrectedAdamW(torch.optim.Optimizer):
             first_moments = [self.state[param]["exp_avg"] for param in params]
             second_moments = [self.state[param]["exp_avg_sq"] for param in params]
             beta1, beta2 = group["betas"]
-            # m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2; w = w - lr m / (sqrt(v) +
-            # eps).
             torch._foreach_lerp_(first_moments, grads, 1 - beta1)
             torch._foreach_mul_(second_moments, beta2)
             torch._foreach_addcmul_(second_moments, grads, grads, 1 - beta2)
@@ -83,24 +87,26 @@ class UncorrectedAdamW(torch.optim.Optimizer):
 def make_optimiser(module: torch.nn.Module, section: TrainingSection) -> torch.optim.Optimizer:
     """Make a recipe's optimiser over all parameters that are trained.
 
-    Biases and normalisations are not decayed, as in all the papers' code. The learning rate of
-    modules that the method adds to the student (a classifier, a head) is multiplied by
-    ``head_rate``.
+    Biases and the weights of normalisations have no weight decay, as in all the papers' code. The
+    learning rate of modules that the method adds to the student (a classifier, a head) is
+    multiplied by ``head_rate``.
 
     Args:
-        module: The method with its student.
+        module: The method; its attribute ``student`` is the encoder that is trained.
         section: The recipe's section ``[training]``.
 
     Raises:
-        CardError: No parameter is trained, or the optimiser does not use ``betas``.
+        CardError: No parameter is trained, or the recipe sets ``betas`` for an optimiser that has
+            none.
     """
+    # Python's ids of the weights of normalisation layers.
     norm_ids = {
         id(weight)
         for submodule in module.modules()
         if "norm" in type(submodule).__name__.lower()
         for weight in submodule.parameters(recurse=False)
     }
-    # By learning rate and weight decay.
+    # The keys are pairs of learning rate and weight decay.
     parameters_by_settings: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
     for name, parameter in module.named_parameters():
         if not parameter.requires_grad:
@@ -116,9 +122,10 @@ def make_optimiser(module: torch.nn.Module, section: TrainingSection) -> torch.o
         {"params": parameters, "lr": rate, "weight_decay": decay}
         for (rate, decay), parameters in parameters_by_settings.items()
     ]
-    optimiser = look_up("optimiser", section.optimiser, OPTIMISERS)(param_groups, section)
+    make = look_up("optimiser", section.optimiser, OPTIMISERS)
+    optimiser = make(param_groups, section)
     # Betas that are not the default were set by the recipe; an optimiser without betas would ignore
-    # them.
+    # them. The default is that of any section.
     default_betas = TrainingSection(batch_size=1, learning_rate=1.0).betas
     if "betas" not in optimiser.defaults and section.betas != default_betas:
         raise CardError(
@@ -143,22 +150,23 @@ OPTIMISERS: Mapping[
 
 
 def make_schedule(section: TrainingSection, steps: int) -> Schedule:
-    """Make a recipe's schedule over this number of steps, or over its ``schedule_steps``.
+    """Make the schedule of the learning rate that a recipe's section ``[training]`` names.
 
     Args:
-        section: The recipe's section ``[training]``.
-        steps: The number of steps of the run.
+        section: The section; its ``schedule_steps``, if set, is the length of the schedule.
+        steps: The number of steps of the run, the length of the schedule otherwise.
 
     Returns:
-        A function from a step, from 0, to the factor of the learning rate.
+        A function from a step, counted from 0, to the factor of the learning rate.
 
     Raises:
         CardError: The recipe sets a field that its schedule does not use.
     """
+    # How the schedule is made, and the fields of the section that it uses.
     kind = look_up("schedule", section.schedule, SCHEDULES)
+    # A constant rate needs no length, unless there is a warm-up, which is a share of the length.
+    needs_no_length = kind.is_flat and not section.warmup
     for key in ("milestones", "rates", "warmup", "schedule_steps"):
-        # A flat schedule has no length, unless a warm-up is a share of it.
-        needs_no_length = kind.is_flat and not section.warmup
         is_unused = key not in kind.fields or (key == "schedule_steps" and needs_no_length)
         is_set = bool(getattr(section, key))
         if is_set and is_unused:
@@ -172,38 +180,54 @@ def make_schedule(section: TrainingSection, steps: int) -> Schedule:
     return kind.make(section, section.schedule_steps or steps)
 
 
-def _after_warmup(
+def _rise_then(
     factor_after: Callable[[float], float],
 ) -> Callable[[TrainingSection, int], Schedule]:
-    """Return a factory of schedules: a linear rise from 0 to 1, then ``factor_after``.
+    """Return a maker of schedules that rise linearly from 0 to 1, then follow ``factor_after``.
+
+    The rise, the warm-up, takes the share ``warmup`` of the steps, from the recipe.
 
     Args:
         factor_after: A function from the finished share of the steps after the warm-up, 0 to 1, to
             the factor of the learning rate.
+
+    Returns:
+        A function from the recipe's section ``[training]`` and the number of steps of the schedule
+        to the schedule.
     """
 
-    def make(section: TrainingSection, steps: int) -> Schedule:
+    def make_schedule_with_warmup(section: TrainingSection, steps: int) -> Schedule:
+        """Make a schedule: a function from a step to the factor of the learning rate.
+
+        The factor rises linearly from 0 to 1 over the warm-up, the share ``section.warmup`` of all
+        ``steps``. Then ``factor_after``, an argument of the outer function, computes it from the
+        finished share of the other steps.
+        """
         warmup_steps = math.ceil(section.warmup * steps)
 
         def factor(step: int) -> float:
             if step < warmup_steps:
                 return step / warmup_steps
-            finished = (step - warmup_steps) / max(1, steps - warmup_steps)
-            return factor_after(min(1.0, finished))
+            finished_share = (step - warmup_steps) / max(1, steps - warmup_steps)
+            return factor_after(min(1.0, finished_share))
 
         return factor
 
-    return make
+    return make_schedule_with_warmup
 
 
 def _slanted_triangular(section: TrainingSection, steps: int) -> Schedule:
     """Make the schedule of ULMFiT (Howard and Ruder 2018, arXiv 1801.06146, section 3.2).
 
-    The rate rises over the first tenth of the steps, then falls to a 32nd.
+    The learning rate rises linearly from a 32nd over the first tenth of the steps, then falls
+    linearly to a 32nd.
 
     Args:
-        section: Not used; all schedules have it.
+        section: Not used; the functions that make a schedule all have this argument.
         steps: The number of steps of the schedule.
+
+    Returns:
+        A function from a step, counted from 0, to the factor of the learning rate.
     """
     peak_step = max(1, int(steps * 0.1))  # the paper's cut
 
@@ -222,8 +246,11 @@ def _piecewise(section: TrainingSection, steps: int) -> Schedule:
     """Make the schedule with the recipe's ``rates``, each from the step in ``milestones`` on.
 
     Args:
-        section: The recipe's section ``[training]``.
+        section: The recipe's section ``[training]``, with as many ``milestones`` as ``rates``.
         steps: Not used: milestones are steps, not shares of them.
+
+    Returns:
+        A function from a step, counted from 0, to the factor of the recipe's ``learning_rate``.
 
     Raises:
         CardError: There are not as many rates as milestones, or the first is not at step 0.
@@ -236,11 +263,11 @@ def _piecewise(section: TrainingSection, steps: int) -> Schedule:
         raise CardError(
             "schedule 'piecewise' needs as many rates as milestones, the first at step 0"
         )
-    rates_by_start = list(zip(section.milestones, section.rates, strict=True))
+    starts_and_rates = list(zip(section.milestones, section.rates, strict=True))
 
     def factor(step: int) -> float:
-        rates_so_far = [rate for start, rate in rates_by_start if start <= step]
-        # A schedule returns a factor of the recipe's rate.
+        """Return the rate in force at a step, as a factor of the recipe's ``learning_rate``."""
+        rates_so_far = [rate for start, rate in starts_and_rates if start <= step]
         return rates_so_far[-1] / section.learning_rate
 
     return factor
@@ -257,9 +284,9 @@ class ScheduleKind(NamedTuple):
 
 
 SCHEDULES: Mapping[str, ScheduleKind] = {
-    "linear": ScheduleKind(_after_warmup(lambda done: 1 - done)),
-    "constant": ScheduleKind(_after_warmup(lambda done: 1.0), is_flat=True),
-    "cosine": ScheduleKind(_after_warmup(lambda done: 0.5 * (1 + math.cos(math.pi * done)))),
+    "linear": ScheduleKind(_rise_then(lambda done: 1 - done)),
+    "constant": ScheduleKind(_rise_then(lambda done: 1.0), is_flat=True),
+    "cosine": ScheduleKind(_rise_then(lambda done: 0.5 * (1 + math.cos(math.pi * done)))),
     "slanted_triangular": ScheduleKind(_slanted_triangular, ["schedule_steps"]),
     "piecewise": ScheduleKind(_piecewise, ["milestones", "rates"]),
 }

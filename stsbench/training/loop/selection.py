@@ -28,7 +28,7 @@ from stsbench.training.learner import (
     Point,
     TrainingProgress,
     Validate,
-    read_measures,
+    extra_measures,
     selection_key,
 )
 from stsbench.training.loop.batches import BatchPlan
@@ -72,7 +72,7 @@ class LossHistory:
     """
 
     def __init__(self, folder: Path, device: torch.device) -> None:
-        """Start an empty history.
+        """Start an empty history of losses.
 
         Args:
             folder: The run's folder; an error names the last checkpoint in it.
@@ -80,23 +80,24 @@ class LossHistory:
         """
         self.folder = folder
         self.read_interval = READ_INTERVAL_BY_DEVICE.get(device.type, OTHER_READ_INTERVAL)
-        """The number of batches after which their losses are read."""
+        """The number of batches after which losses are read: to read one, a GPU is waited for."""
         self.last_loss = math.nan
         """The newest loss that was read; nan if there is none."""
-        # All losses since the last validation, and those of them that were not read yet, with their
-        # steps.
+        # All losses since the last validation: those of each batch by name.
         self._losses: list[dict[str, torch.Tensor]] = []
+        # The step and the loss of each batch that was not read yet.
         self._unread: list[tuple[int, torch.Tensor]] = []
 
     def record(self, losses: Mapping[str, torch.Tensor], *, step: int) -> None:
         """Record the losses of a batch; after every ``read_interval`` batches check them too.
 
         Args:
-            losses: The losses by name, scalars without gradient, on their device.
-            step: The step that they belong to.
+            losses: The losses by name, scalars without gradient, which stay on their device;
+                ``loss`` is the one that is trained, the others are its parts.
+            step: The step of training that they belong to.
 
         Raises:
-            TrainingError: As :meth:`read_pending`.
+            TrainingError: A ``loss`` since the last check is not finite.
         """
         self._losses.append(dict(losses))
         self._unread.append((step, losses["loss"]))
@@ -108,10 +109,10 @@ class LossHistory:
         self._losses[-1]["gradient_norm"] = gradient_norm
 
     def read_pending(self) -> None:
-        """Read the losses that are still on the device alone, and check that they are finite.
+        """Copy the losses not read yet from their device, and check that they are finite.
 
-        It waits for the device, so it is called every ``read_interval`` batches, and before weights
-        are validated or written. The newest becomes ``last_loss``.
+        The newest becomes ``last_loss``. To copy waits for the device, so this is called only
+        every ``read_interval`` batches, and before weights are validated or written.
 
         Raises:
             TrainingError: A loss is not finite; the message names the step and the last checkpoint.
@@ -129,11 +130,12 @@ class LossHistory:
                 )
             self.last_loss = value
 
-    def means(self) -> dict[str, float]:
+    def take_means(self) -> dict[str, float]:
         """Return the mean of each loss since the last call by name, and forget these losses.
 
-        A loss that some batches lack is averaged over the others; values that are not finite are
-        excluded, and a loss without any finite value is absent.
+        A loss that some batches lack is averaged over the others. Values that are not finite are
+        excluded: if the gradient overflows in float16, the optimiser skips the step too. A loss
+        without any finite value has no mean.
         """
         losses_by_batch = self._losses
         self._losses = []
@@ -144,7 +146,6 @@ class LossHistory:
             tensors = [losses[name].float() for losses in losses_by_batch if name in losses]
             # Losses restored from a checkpoint are on the CPU.
             values = torch.stack([value.to(tensors[-1].device) for value in tensors]).cpu()
-            # If the gradient overflows in float16, the optimiser skips the step too.
             finite = values[values.isfinite()]
             if finite.numel():
                 means[name] = float(finite.mean())
@@ -172,7 +173,10 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
     """
 
     def __init__(self, learner: Learner, settings: LoopSettings) -> None:
-        """Start with an empty curve.
+        """Prepare the records of a training run, with an empty curve.
+
+        The curve is the list of all validations; a point of it is the numbers of one validation by
+        name, with ``step`` and ``score``.
 
         Args:
             learner: The method; ``student`` is the model that it trains, and validation scores
@@ -188,16 +192,16 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         """Set if the user requests a stop."""
         self.losses = LossHistory(settings.folder, learner.student.device)
         self.curve: list[dict[str, float]] = []
-        """The points of the curve so far, one per validation; each is a :data:`Point`."""
+        """The points of the curve so far."""
         self.best: dict[str, float] | None = None
         """The point with the best score; None before the first validation."""
         self.best_weights: dict[str, torch.Tensor] | None = None
-        """The weights of that point, by name; None if the last weights are stored instead."""
+        """The weights at that point by name; None before it, or if the recipe keeps the last."""
         self.point_callbacks: list[Callable[[Point], None]] = []
         """Functions that are called with each new point of the curve."""
         self.rate: dict[str, float] = {}
-        """The learning rate of the last step as ``rate``; empty before the first step."""
-        # The point of this step until it was reported; None if there is none.
+        """The learning rate of the last step by the name ``rate``; empty before the first step."""
+        # The point of the validation after this step, if it was not reported yet; else None.
         self._new_point: Point | None = None
         # The time of the last checkpoint, in seconds of the monotonic clock; at first the start.
         self._last_save_time = time.monotonic()
@@ -213,8 +217,9 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:  # noqa: ANN401
         """Validate if it is due, report the progress, and let the library stop or save.
 
-        It stops on the user's request or if scores no longer improve, and saves a checkpoint then
-        or if the last one is ``checkpoint_seconds`` old.
+        The library's trainer calls this after every step. Training stops if the user requests it,
+        or if scores have not improved for as long as the recipe waits. A checkpoint is saved if the
+        user requests a stop, or if the last one is ``checkpoint_seconds`` old.
 
         Args:
             args: Not used; the library passes it.
@@ -227,7 +232,8 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         """
         step = state.global_step
         is_last = step >= self.batch_plan.steps
-        # Returns the first process's decision in all processes, since all must go the same way.
+        # A function that returns the first process's decision in all processes, which must decide
+        # alike.
         decide_jointly = self.settings.processes.agree
         if is_last:
             self.losses.read_pending()
@@ -236,6 +242,7 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
             if decide_jointly(self._is_out_of_patience()):
                 control.should_training_stop = True
         self.report_progress(step)
+        # On the user's request.
         if self.stops_before_end(step):
             control.should_save = control.should_training_stop = True
         # A joint decision waits for the device, so it is taken when losses are read, which waits
@@ -248,16 +255,17 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
             control.should_save = True
             self._last_save_time = time.monotonic()
         if control.should_save:
-            # No checkpoint is written of weights whose loss is not finite.
+            # Raises an error if a loss is not finite, so that such weights are not saved.
             self.losses.read_pending()
 
     def on_save(self, args: Any, state: Any, control: Any, **rest: Any) -> None:  # noqa: ANN401
-        """Write the curve and the best weights into a checkpoint, and complete it.
+        """Add the curve and the best weights to the checkpoint that the library has written.
 
-        The file that marks it as complete is written last: a checkpoint without it is ignored.
+        The file that marks the checkpoint as complete is written last: a checkpoint without it is
+        ignored.
 
         Args:
-            args: The library's settings.
+            args: The library's settings, with the folder and whether this process writes files.
             state: The library's state, with the number of steps.
             control: Not used; the library passes it.
             rest: Not used.
@@ -266,6 +274,7 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         if not args.should_save:
             return
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        # "watched": the losses since the last validation, for the next point of the curve.
         record = {"curve": self.curve, "best": self.best, "watched": self.losses.as_numbers()}
         write_atomically(folder / "selection.json", json.dumps(record).encode())
         if self.best_weights is not None:
@@ -277,15 +286,19 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         return self.stop_requested.is_set() and step < self.batch_plan.steps
 
     def report_progress(self, step: int) -> None:
-        """Report the step, the loss and the scores so far to the progress callback.
+        """Call the callback ``on_progress`` with the step, the loss and the scores so far.
 
-        The point of a validation after this step is reported with it, once.
+        If there was a validation after this step, its numbers, the point, are reported too, once.
+
+        Args:
+            step: The number of finished steps.
         """
         progress = TrainingProgress(
             step=step,
             steps=self.batch_plan.steps,
             loss=self.losses.last_loss,
             score=self.curve[-1]["score"] if self.curve else None,
+            # None before the first validation, as the score above.
             best=self.best["score"] if self.best else None,
             point=self._new_point,
         )
@@ -293,9 +306,10 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         self.settings.on_progress(progress)
 
     def _validate(self, step: int) -> None:
-        """Validate the current weights, add a point to the curve, and copy the best weights.
+        """Score the current weights, add a point to the curve, and copy the best weights.
 
-        Without a function to validate with, nothing is done.
+        A point is the numbers of one validation by name. Without a function to validate with,
+        nothing is done.
 
         Args:
             step: The number of finished steps.
@@ -304,23 +318,25 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
             return
         self.losses.read_pending()
         scores = [self.settings.validate(encoder) for encoder in self.learner.encoders()]
-        # A method may have several encoders: the best one counts.
+        # A method may have several encoders: the best one counts. The key puts NaN below all.
         score = max(scores, key=selection_key)
         point = {
             "step": step,
             "score": float(score),
             # The index of the best encoder.
             "candidate": scores.index(score),
-            **self.losses.means(),
+            # The means of the losses since the last validation, the learning rate, and what
+            # validation measured beside the score.
+            **self.losses.take_means(),
             **self.rate,
-            **read_measures(score),
+            **extra_measures(score),
         }
         self.curve.append(point)
         self._new_point = point
         if self.best is None or selection_key(score) > selection_key(self.best["score"]):
             self.best = point
             if self.selection_section.keep == "best":
-                # Tied weights are copied once per name: simple, and they load the same.
+                # A tensor that has several names (tied weights) is copied once for each.
                 self.best_weights = {
                     name: tensor.detach().cpu().clone()
                     for name, tensor in self.learner.state_dict().items()
@@ -331,11 +347,13 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
     def _is_out_of_patience(self) -> bool:
         """Return whether the scores have failed to improve for as long as the recipe waits.
 
-        ``patience`` counts the validations since the best one, or, if ``patience_counts`` is
-        ``declines``, all validations that were worse than the one before. 0 waits for ever.
+        The recipe waits for ``patience`` validations. These are the ones since the best one; if
+        ``patience_counts`` is ``declines``, all ones that were worse than the one before. With a
+        ``patience`` of 0 it waits for ever.
         """
         if not self.selection_section.patience or not self.curve:
             return False
+        # The scores, with minus infinity for NaN.
         scores = [selection_key(point["score"]) for point in self.curve]
         if self.selection_section.patience_counts == "declines":
             n_bad = sum(later < earlier for earlier, later in zip(scores, scores[1:], strict=False))
@@ -345,7 +363,7 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         return n_bad >= self.selection_section.patience
 
     def restore_from(self, folder: Path) -> None:
-        """Restore the curve, its losses and the best weights from a checkpoint.
+        """Restore the curve, the best weights and the losses since then from a checkpoint.
 
         Args:
             folder: The folder of the checkpoint.
@@ -353,24 +371,27 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         record = json.loads((folder / "selection.json").read_text(encoding="utf-8"))
         self.curve = record["curve"]
         self.best = record["best"]
+        # The losses since the last validation.
         self.losses.restore(record["watched"])
-        # Without it no validation has chosen weights yet.
+        # Without this file no validation has chosen weights yet.
         if (folder / "best.safetensors").is_file():
             self.best_weights = load_file(folder / "best.safetensors")
 
 
 def is_validation_due(section: SelectionSection, plan: BatchPlan, step: int) -> bool:
-    """Return whether a recipe validates the weights after this step of a plan.
+    """Return whether a recipe validates the weights after this step of training.
 
     Args:
-        section: The recipe's section ``[selection]``.
+        section: The recipe's section ``[selection]``: validate every so many steps (``every``), and
+            at the start, at the end, or at the end of each epoch (``at_...``).
         plan: The batches of the run.
         step: The number of finished steps; 0 before the first.
     """
     if step == 0:
         return section.at_start
+    # A step of the optimiser accumulates the gradients of several batches.
     steps_per_epoch = max(1, plan.batches_per_epoch // plan.section.accumulate)
-    # The steps since counting began: at the start of the run, or of the epoch.
+    # ``every`` counts steps from the start of the run, or from that of each epoch.
     n_counted = step % steps_per_epoch if section.restart_each_epoch else step
     if n_counted > 0 and n_counted % section.every == 0:
         return True

@@ -29,8 +29,8 @@ from stsbench.training.learner import (
     Rows,
     Size,
     language_model_head,
-    rows_of,
-    weighted_sum,
+    select_rows,
+    with_weighted_sum,
 )
 from stsbench.training.loop.gather import gather_over_ranks, mean_over_ranks, rows_of_this_rank
 from stsbench.training.loop.on_cpu import Tokens
@@ -53,7 +53,12 @@ class MixCSE(TwoViews):
     """Lambda, the positive's share of a mixed negative."""
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return SimCSE's loss with negatives mixed from positives and other sentences."""
+        """Return MixCSE's loss as ``loss``: SimCSE's, with negatives mixed from two sentences.
+
+        Args:
+            batch: What :meth:`collate` made: ``views``, the model inputs of the sentences twice.
+        """
+        # (ranks * b, h) each: two dropout masks make the views.
         anchor, positive = self.embed_views(batch["views"])
         loss = objectives.mixed_info_nce(
             anchor,
@@ -89,16 +94,20 @@ class SimCSEPlusPlus(TwoViews):
             )
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the contrast of sentences plus the weighted one of dimensions, and each of them.
+        """Return SimCSE++'s losses by name, and as ``loss`` their weighted sum.
+
+        ``sentences`` contrasts sentences, and ``dimensions`` the dimensions of their embeddings. If
+        the latter has the weight 0, ``loss`` is the former alone.
 
         Args:
-            batch: What :meth:`collate` made: ``views``, the sentences twice.
+            batch: What :meth:`collate` made: ``views``, the model inputs of the sentences twice.
         """
         tokens = batch["views"]
         anchor, positive = self.embed_views(tokens)
         if self.off_dropout:
-            # The first view alone: without dropout both would be the same.
-            sentence_tokens = rows_of(tokens, slice(len(tokens["input_ids"]) // 2))
+            # Negatives are from a pass without dropout. It needs the first view only, as without
+            # dropout both would be equal.
+            sentence_tokens = select_rows(tokens, slice(len(tokens["input_ids"]) // 2))
             without_dropout = gather_over_ranks(self.student.embed(sentence_tokens, dropout=False))
             sentence_loss = objectives.off_dropout_info_nce(
                 anchor,
@@ -115,7 +124,7 @@ class SimCSEPlusPlus(TwoViews):
             anchor, positive, temperature=self.dimension_temperature
         )
         losses = {"sentences": sentence_loss, "dimensions": dimension_loss}
-        return weighted_sum(losses, {"dimensions": self.dimension_weight})
+        return with_weighted_sum(losses, {"dimensions": self.dimension_weight})
 
 
 class ESimCSE(ContrastiveLearner):
@@ -139,19 +148,21 @@ class ESimCSE(ContrastiveLearner):
     temperature: PositiveFloat = 0.05
 
     def __post_init__(self) -> None:
-        """Make the slow copy and an empty queue; without a queue there is no copy.
+        """Make ESimCSE's slow copy of the student, and an empty queue of embeddings.
 
-        Names of modules and buffers are stored in checkpoints.
+        The student is the encoder in training. The copy is not trained, but follows the student's
+        weights slowly; it fills the queue, whose embeddings are negatives. Without a queue there is
+        no copy. Checkpoints store the modules and buffers under their names here.
         """
         student = self.student
         self.is_released = self.variant == "released"
         self.slow = copy.deepcopy(student).requires_grad_(False) if self.queue_size else None
         if self.slow is not None and self.is_released:
             fresh_model = transformers.AutoModel.from_config(student.model.config)
-            # As released the copy begins with random weights, not the student's.
-            # Not strict: the fresh model may have a pooler, which the student has not.
+            # In the authors' code the copy begins with random weights, not the student's. Not
+            # strict: the fresh model may have a pooler, which the student does not have.
             self.slow.model.load_state_dict(fresh_model.state_dict(), strict=False)
-            # The very head of the student: it is trained with the student.
+            # The student's own head, no copy: it is trained with the student.
             self.slow.head = student.head
         if self.slow is not None:
             self.set_dropout(self.slow, dropout=False)
@@ -165,14 +176,16 @@ class ESimCSE(ContrastiveLearner):
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """Make a batch: the sentences, and below them the same with some sub-words repeated.
 
-        ``first`` has the sentences alone: the slow copy embeds them for the queue.
-
         Args:
             rows: The rows of the corpus, (b,).
             rng: The generator of the repetitions.
+
+        Returns:
+            ``views``, model inputs (2b, t) each; and ``first``, those of the sentences alone, which
+            the slow copy of the student embeds for the queue of negatives.
         """
         tokens = self.student.tokenize(self.texts_of(rows))
-        # Offsets begin with 0 and end with the number of all tokens.
+        # ``offsets`` are the first token of each sentence, from 0, and the number of all tokens.
         ids_by_sentence = np.split(tokens.ids, tokens.offsets[1:-1])
         repeated_ids = [self._repeat_subwords(ids, rng) for ids in ids_by_sentence]
         view_tokens = TokenIds.join([tokens, TokenIds.from_lists(repeated_ids)])
@@ -182,9 +195,11 @@ class ESimCSE(ContrastiveLearner):
         }
 
     def _repeat_subwords(self, ids: np.ndarray[Any, Any], rng: np.random.Generator) -> list[int]:
-        """Return the token ids of a sentence with some, drawn at random, occurring twice in a row.
+        """Return the token ids of a sentence, some of them, drawn at random, twice in a row.
 
-        The first and the last are never repeated: they are special tokens.
+        The first and the last token are never repeated, as they are special tokens. The maximum
+        number of repetitions is the setting ``repetition_rate`` times the number of sub-words, at
+        least 2; the authors' code (``is_released``) computes it differently.
 
         Args:
             ids: The token ids of the sentence, (t,).
@@ -194,7 +209,8 @@ class ESimCSE(ContrastiveLearner):
         if not self.repetition_rate:
             max_repeated = 0
         elif self.is_released:
-            # The released code stops one short, and counts the special tokens too.
+            # The authors' code draws below this number, not up to it; counts the special tokens
+            # too; and repeats fewer than 10.
             max_repeated = min(10, int(self.repetition_rate * len(ids))) - 1
         else:
             max_repeated = max(2, int(self.repetition_rate * n_subwords))
@@ -212,15 +228,19 @@ class ESimCSE(ContrastiveLearner):
         return repeated
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return SimCSE's loss with the queue's negatives; then add the sentences to the queue.
+        """Return ESimCSE's loss as ``loss``, and in training add the sentences to the queue.
+
+        The loss is SimCSE's, with the queue's embeddings of earlier sentences as further negatives.
+        Without a queue there is no slow copy of the student (``slow``), which fills it.
 
         Args:
-            batch: What :meth:`collate` made: ``views``, and the sentences alone as ``first``.
+            batch: What :meth:`collate` made, model inputs: ``views``, the sentences twice, and
+                ``first``, the sentences once.
         """
         anchor, positive = self.embed_views(batch["views"])
         if self.slow is None:
             return {"loss": objectives.info_nce(anchor, positive, temperature=self.temperature)}
-        # A copy: the queue moves on before the backward pass.
+        # Copies, because the queue is changed below, before the backward pass reads it.
         queue = self.queue.clone()
         is_filled = self.filled.clone()
         loss = objectives.queued_info_nce(
@@ -234,16 +254,17 @@ class ESimCSE(ContrastiveLearner):
     def _update_queue(self, slow: Student, tokens: Tokens) -> None:
         """Move the slow copy's weights towards the student's, and add its embeddings to the queue.
 
-        They replace the oldest embeddings of the queue.
+        Each weight of the copy becomes momentum * itself + (1 - momentum) * the student's. The
+        copy's embeddings of the sentences then replace the oldest of the queue.
 
         Args:
-            slow: The slow copy of the student.
+            slow: The slow copy of the student, the encoder in training.
             tokens: The model inputs of the batch's sentences.
         """
         for slow_parameter, student_parameter in zip(
             slow.parameters(), self.student.parameters(), strict=True
         ):
-            # As released both have the same head, whose parameters are not moved.
+            # In the authors' variant both share one head, whose parameters are not moved.
             if slow_parameter is not student_parameter:
                 slow_parameter.lerp_(student_parameter, 1 - self.momentum)
         new_embeddings = gather_over_ranks(slow.embed(tokens)).to(self.queue.dtype)
@@ -279,7 +300,14 @@ class RankCSE(TwoViews):
     objectives."""
 
     def __post_init__(self) -> None:
-        """Check the teachers, and compute the share of each in their mean similarities."""
+        """Check RankCSE's teachers, and compute the share of each in their mean similarities.
+
+        Teachers are encoders whose similarities of sentences the student learns to rank by; with a
+        ``ranking_weight`` of 0 there are none. ``teacher_weights`` are by default equal.
+
+        Raises:
+            CardError: There is no teacher, or not one weight for each.
+        """
         if not self.ranking_weight:
             self.teachers = ()
         weights = self.teacher_weights or (1.0,) * len(self.teachers)
@@ -291,31 +319,40 @@ class RankCSE(TwoViews):
             )
             raise CardError(f"{settings}: {advice}; or ranking_weight 0")
         self.teacher_shares = [weight / sum(weights) for weight in weights]
-        """The share of each teacher in the mean of their similarities, in the order of teachers."""
+        """The share of each teacher in the mean of their similarities, in the teachers' order."""
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch: the sentences twice, and each teacher's embeddings of them, (b, d).
+        """Make RankCSE's batch: sentences, and the embeddings of them by each teacher.
 
         Args:
             rows: The rows of the corpus, (b,).
             rng: The generator of the draws of a batch.
+
+        Returns:
+            ``views``, the model inputs of the sentences twice; and if there are teachers,
+            ``teacher_embeddings``: by the name of the teacher its embeddings (b, d).
         """
         batch = super().collate(rows, rng)
         if self.teachers:
             embeddings_by_teacher = {}
-            for name, embeddings_of in zip(self.teachers, self.teacher_embeddings, strict=True):
-                embeddings_by_teacher[name] = torch.from_numpy(embeddings_of(rows))
+            # ``teachers`` are names, ``teacher_embeddings`` functions from rows to embeddings.
+            for name, read_embeddings in zip(self.teachers, self.teacher_embeddings, strict=True):
+                embeddings_by_teacher[name] = torch.from_numpy(read_embeddings(rows))
             batch["teacher_embeddings"] = embeddings_by_teacher
         return batch
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the weighted sum of contrast, consistency and distillation, and each of these.
+        """Return RankCSE's losses by name, and as ``loss`` their weighted sum.
 
-        They are over the sentences of all ranks; a part of weight 0 is absent.
+        They are over the sentences of all training processes; a loss of weight 0 is absent.
+        ``contrastive`` is SimCSE's. ``consistency`` compares the rankings of the batch's sentences
+        by the two views of each. ``ranking`` compares the student's rankings with the teachers'.
 
         Args:
-            batch: What :meth:`collate` made: ``views``, and with teachers ``teacher_embeddings``.
+            batch: What :meth:`collate` made: ``views``, the model inputs of the sentences twice;
+                with teachers also ``teacher_embeddings``.
         """
+        # The embeddings of both views.
         views = self.embed_views(batch["views"])
         losses = {"contrastive": objectives.info_nce(*views, temperature=self.temperature)}
         if self.consistency_weight:
@@ -331,7 +368,7 @@ class RankCSE(TwoViews):
                 )
             else:
                 losses["ranking"] = objectives.list_net(student_rankings, teacher_rankings)
-        return weighted_sum(
+        return with_weighted_sum(
             losses, {"consistency": self.consistency_weight, "ranking": self.ranking_weight}
         )
 
@@ -340,12 +377,14 @@ class RankCSE(TwoViews):
     ) -> torch.Tensor:
         """Return the weighted mean of the teachers' cosines, divided by the teacher temperature.
 
+        Each teacher's share in the mean is in ``teacher_shares``.
+
         Args:
-            embeddings_by_teacher: Each teacher's embeddings of this rank's sentences, (b, d); d
-                differs among teachers.
+            embeddings_by_teacher: By the name of each teacher its embeddings of the sentences of
+                this training process (rank), (b, d); d differs among teachers.
 
         Returns:
-            The means for all pairs of sentences of all ranks, (ranks * b, ranks * b).
+            The means for all pairs of sentences of all processes, (ranks * b, ranks * b).
         """
         weighted_rankings = []
         for name, share in zip(self.teachers, self.teacher_shares, strict=True):
@@ -379,9 +418,15 @@ class DiffCSE(TwoViews):
     """Its commit on the Hub."""
 
     def __post_init__(self) -> None:
-        """Make the projection, the discriminator with its detector, and the generator.
+        """Make the modules of DiffCSE beside the student, the encoder in training.
 
-        The generator is loaded as ``guesser``; names of modules are stored in checkpoints.
+        * ``projection``: layers between an embedding and the contrast.
+        * ``guesser``: the generator, a masked language model that is not trained; it guesses hidden
+          tokens of sentences.
+        * ``discriminator`` and ``detector``: a second transformer, and a linear layer, that learn
+          to detect which tokens are guesses.
+
+        Checkpoints store the modules under these names.
 
         Raises:
             EncoderError: The generator has another vocabulary than the student.
@@ -408,7 +453,7 @@ class DiffCSE(TwoViews):
                 "choose another"
             )
         self.guesser.requires_grad_(False).to(student.device)
-        # As released the generator guesses with dropout; in the paper's variant without.
+        # In the authors' code the generator guesses with dropout; in the paper's variant without.
         self.set_dropout(self.guesser, dropout=self.is_released)
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
@@ -417,41 +462,51 @@ class DiffCSE(TwoViews):
         return {**batch, "hidden": self.hide_tokens(batch["views"], rng, rate=self.mask_rate)}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the contrast plus the weighted loss of detecting replaced tokens, and both.
+        """Return DiffCSE's losses by name, and as ``loss`` their weighted sum.
+
+        ``contrastive`` is SimCSE's loss; ``detection`` is that of detecting replaced tokens.
 
         Args:
-            batch: What :meth:`collate` made: ``views``, and the same with tokens hidden as
-                ``hidden``.
+            batch: What :meth:`collate` made, model inputs: ``views``, the sentences twice, and
+                ``hidden``, the same with tokens hidden.
         """
         tokens = batch["views"]
-        # Batch norm counts the sentences of all ranks.
+        # The views of the sentences of all processes, so that the projection's batch norm is over
+        # all of them.
         first, second = self.projection(torch.cat(self.embed_views(tokens))).chunk(2)
         contrastive = objectives.info_nce(first, second, temperature=self.temperature)
         edited_ids = self.replace_hidden_tokens(tokens, batch["hidden"])
-        # Each process detects in its own sentences, with its own rows of the joined embeddings.
+        # Each process detects tokens in its own sentences, by its own rows of the embeddings.
         own_embeddings = torch.cat([rows_of_this_rank(first), rows_of_this_rank(second)])
         detection = self.detect(tokens, edited_ids, own_embeddings)
         losses = {"contrastive": contrastive, "detection": detection}
-        return weighted_sum(losses, {"detection": self.detection_weight})
+        return with_weighted_sum(losses, {"detection": self.detection_weight})
 
     @torch.no_grad()
     def replace_hidden_tokens(self, tokens: Tokens, hidden: Tokens) -> torch.Tensor:
-        """Return the token ids (b, t) with some replaced by the generator's guesses.
+        """Return the token ids (b, t) with some replaced by guesses of a masked language model.
 
-        Replaced are the hidden tokens; as released all tokens but the first.
+        In the paper's variant the hidden tokens are replaced by draws from the model's
+        probabilities. In that of the authors' code (``is_released``) all tokens but the first are
+        replaced by the likeliest ones.
 
         Args:
             tokens: The model inputs of the sentences, (b, t) each.
-            hidden: The same with tokens hidden, and ``labels``, the true ids of these.
+            hidden: The same with tokens hidden, and ``labels``: the true ids of hidden tokens, and
+                ``IGNORED_LABEL`` at all others.
         """
         is_replaced = hidden["labels"] != IGNORED_LABEL
         if self.is_released:
-            # All tokens but the first, [CLS].
+            # All tokens but the first, [CLS]; no padding.
             is_replaced = tokens["attention_mask"].bool().clone()
             is_replaced[:, 0] = False
 
         def replace_tokens(part: Tokens) -> torch.Tensor:
-            # Some rows of the batch, cut to the longest of them.
+            """Return the edited token ids (b', t) of some rows of the batch.
+
+            The tensors of ``part`` are (b', t'), cut to the longest row. ``guesser`` is the masked
+            language model.
+            """
             ids = part["input_ids"]
             is_replaced_part = part["is_replaced"]
             states = self.guesser.base_model(
@@ -463,32 +518,39 @@ class DiffCSE(TwoViews):
             else:
                 guesses = torch.multinomial(logits.softmax(dim=1), 1)[:, 0]
             edited_ids = part["original_ids"].masked_scatter(is_replaced_part, guesses)
-            # The results of all parts must have the width of the batch.
+            # The results of all parts must have the width t of the batch.
             missing_width = tokens["input_ids"].shape[1] - ids.shape[1]
             return F.pad(edited_ids, (0, missing_width))
 
         inputs = {**hidden, "is_replaced": is_replaced, "original_ids": tokens["input_ids"]}
         edited = self.student.compute_in_parts(inputs, replace_tokens, self.guesser.base_model)
-        # Padding keeps its ids.
+        # Padding, which was filled with 0, gets its ids back.
         return torch.where(tokens["attention_mask"].bool(), edited, tokens["input_ids"])
 
     def detect(
         self, tokens: Tokens, edited_ids: torch.Tensor, sentence_embeddings: torch.Tensor
     ) -> torch.Tensor:
-        """Compute the cross-entropy of detecting replaced tokens, mean over tokens of all ranks.
+        """Compute the cross-entropy of detecting which tokens were replaced, a scalar.
 
-        As released padding counts as tokens too.
+        The discriminator, a transformer, reads the edited sentences, each with its embedding in the
+        place of the first token's; so the embedding must tell what the sentence was. The result is
+        the mean over the tokens of all training processes. In the authors' code (``is_released``)
+        padding counts as tokens too.
 
         Args:
             tokens: The model inputs of the sentences, (b, t) each.
             edited_ids: The sentences' token ids with some replaced, (b, t).
-            sentence_embeddings: The projected embeddings of the sentences, (b, h); the
-                discriminator reads them in the place of the first token's embedding.
+            sentence_embeddings: The projected embeddings of the sentences, (b, h).
         """
         mask = tokens["attention_mask"]
         counted_mask = torch.ones_like(mask) if self.is_released else mask
 
         def compute_losses(part: Tokens) -> torch.Tensor:
+            """Return the summed loss over the tokens of each row of a part of the batch, (b',).
+
+            ``part`` holds tensors (b', t'): token ids, masks, which tokens are replaced, and in
+            ``row`` the index of the row in the batch.
+            """
             first_embeddings = sentence_embeddings[part["row"][:, 0], None]  # (b', 1, h)
 
             def replace_first(embeddings: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
@@ -507,7 +569,8 @@ class DiffCSE(TwoViews):
 
         inputs = {
             "input_ids": edited_ids,
-            # Counted tokens must be computed: this mask sets the width of the parts.
+            # The mask of the counted tokens decides how the batch is cut into parts; the model
+            # attends by ``token_mask``.
             "attention_mask": counted_mask,
             "token_mask": mask,
             "is_replaced": (edited_ids != tokens["input_ids"]) & mask.bool(),

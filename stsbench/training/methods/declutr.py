@@ -24,7 +24,7 @@ from stsbench.training.learner import (
     Rows,
     label_loss_sums,
     mean_label_loss,
-    weighted_sum,
+    with_weighted_sum,
 )
 from stsbench.training.loop.gather import gather_over_ranks
 from stsbench.training.loop.on_cpu import Tokens
@@ -33,7 +33,7 @@ from stsbench.training.spans import Span, Spans, Strategy, sample_spans
 
 N_CHECKED_DOCUMENTS = 2000
 """The number of documents, the shortest, whose length in tokens is checked before training."""
-TOKENIZE_AT_ONCE = 64
+N_DOCUMENTS_AT_ONCE = 64
 """The number of documents that are tokenised in one call."""
 
 
@@ -69,7 +69,11 @@ class DeCLUTR(Learner):
     tokens are used, which differ if a span begins within a word."""
 
     def __post_init__(self) -> None:
-        """Refuse contradictory settings, and find the special tokens around a text."""
+        """Check DeCLUTR's settings, and find the special tokens before and after a text.
+
+        Raises:
+            CardError: Both losses have the weight 0, or the shortest span exceeds the longest.
+        """
         if not self.contrastive_weight and not self.mlm_weight:
             raise CardError("contrastive_weight 0, mlm_weight 0: one must be above 0")
         if self.min_span > self.max_span:
@@ -77,11 +81,11 @@ class DeCLUTR(Learner):
                 f"spans of {self.min_span} to {self.max_span} tokens: "
                 "min_span must be at most max_span"
             )
-        # The special tokens before and after a text.
+        # A text of one word with and without special tokens, such as [CLS] a [SEP].
         tokenizer = self.student.backbone.tokenizer
         word_ids = tokenizer("a", add_special_tokens=False)["input_ids"]
         text_ids = tokenizer("a")["input_ids"]
-        # Where the word's tokens are among those of the text.
+        # The index of the word's tokens among those of the text.
         word_start = next(
             start
             for start in range(len(text_ids))
@@ -91,10 +95,10 @@ class DeCLUTR(Learner):
         self.special_ids_after = text_ids[word_start + len(word_ids) :]
 
     def prepare(self, columns: Columns) -> None:
-        """Store the documents, and check that the shortest are long enough.
+        """Store the documents, and check that those of fewest characters have enough tokens.
 
-        Documents are chosen by their characters and checked in tokens, so the check is no proof: in
-        a large corpus a document that is not checked here may be found too short in training.
+        This is no proof: a document of more characters may have fewer tokens. Then it is found too
+        short in training.
 
         Args:
             columns: The corpus, with the column ``document``.
@@ -104,12 +108,12 @@ class DeCLUTR(Learner):
         """
         super().prepare(columns)
         lengths = np.fromiter(map(len, columns["document"]), dtype=np.int64)
-        # In the order of the corpus, so that the first one is named.
-        shortest = np.sort(np.argsort(lengths, kind="stable")[:N_CHECKED_DOCUMENTS])
-        for start in range(0, len(shortest), TOKENIZE_AT_ONCE):
-            rows = shortest[start : start + TOKENIZE_AT_ONCE]
+        # In the order of the corpus, so that an error names the first one.
+        shortest_rows = np.sort(np.argsort(lengths, kind="stable")[:N_CHECKED_DOCUMENTS])
+        for start in range(0, len(shortest_rows), N_DOCUMENTS_AT_ONCE):
+            rows = shortest_rows[start : start + N_DOCUMENTS_AT_ONCE]
             # The spans themselves are not used: drawing them raises the error.
-            self._sample(rows, self._tokenize_documents(rows), np.random.default_rng(0))
+            self._draw_spans(rows, self._tokenize_documents(rows), np.random.default_rng(0))
 
     def _tokenize_documents(self, rows: Rows) -> TokenIds:
         """Tokenise the documents of some rows, without special tokens."""
@@ -119,20 +123,25 @@ class DeCLUTR(Learner):
         encoded = tokenizer(texts, add_special_tokens=False, truncation=False, verbose=False)
         return TokenIds.from_lists(encoded["input_ids"])
 
-    def _sample(self, rows: Rows, documents: TokenIds, rng: np.random.Generator) -> list[Spans]:
-        """Draw the spans of each document.
+    def _draw_spans(self, rows: Rows, documents: TokenIds, rng: np.random.Generator) -> list[Spans]:
+        """Draw the anchor spans and positive spans of each document of a batch.
 
         Args:
-            rows: The documents' rows of the corpus, (b,).
-            documents: Their token ids, without special tokens.
+            rows: The rows of the documents in the corpus, (b,), for messages.
+            documents: The token ids of the documents, without special tokens.
             rng: The generator of the spans.
+
+        Returns:
+            For each document its anchors, and for each anchor its positives. A span is the index of
+            its first token and the one behind its last.
 
         Raises:
             DataError: A document is too short.
         """
         spans_by_document = []
         for row, length in zip(rows.tolist(), documents.lengths.tolist(), strict=True):
-            words = " ".join(self.columns["document"][row][:100].split())[:40]  # for the message
+            # At most 40 characters of the document, for messages.
+            first_words = " ".join(self.columns["document"][row][:100].split())[:40]
             spans = sample_spans(
                 length,
                 anchors=self.anchors,
@@ -141,24 +150,29 @@ class DeCLUTR(Learner):
                 max_len=self.max_span,
                 strategy=self.strategy,
                 rng=rng,
-                label=f"document {row + 1} ('{words}…')",
+                label=f"document {row + 1} ('{first_words}…')",
             )
             spans_by_document.append(spans)
         return spans_by_document
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch: anchors with tokens hidden, their labels, and positives.
-
-        The anchors are (rows * anchors, t); the positives of an anchor are together.
+        """Make a batch: the model inputs of anchor spans and positive spans of some documents.
 
         Args:
-            rows: The rows of the corpus, (b,).
+            rows: The rows of the documents in the corpus, (b,).
             rng: The generator of the spans and of the hidden tokens.
+
+        Returns:
+            ``anchors``, (b * anchors per document, t) each, and ``positives``, as many for each
+            anchor, one anchor's after the other's. With masked language modelling the anchors have
+            tokens hidden, and ``labels``, their true ids. Without a contrast there are no
+            ``positives``.
         """
         documents = self._tokenize_documents(rows)
+        # The index of a span's document in the batch, and the span.
         anchor_spans: list[tuple[int, Span]] = []
         positive_spans: list[tuple[int, Span]] = []
-        for document, spans in enumerate(self._sample(rows, documents, rng)):
+        for document, spans in enumerate(self._draw_spans(rows, documents, rng)):
             anchor_spans += [(document, span) for span in spans.anchors]
             for anchor_positives in spans.positives:
                 positive_spans += [(document, span) for span in anchor_positives]
@@ -171,53 +185,57 @@ class DeCLUTR(Learner):
         return batch
 
     def _span_inputs(self, documents: TokenIds, spans: Sequence[tuple[int, Span]]) -> Batch:
-        """Return the model inputs of spans, a row per span.
+        """Return the model inputs of spans of tokens, (number of spans, t) each.
 
         Args:
             documents: The token ids of the batch's documents, without special tokens.
-            spans: The index of each span's document in the batch, and the span.
+            spans: For each span the index of its document in the batch, and the indices of its
+                first token and of the one behind its last.
         """
+        # The first token of each document among all ids.
         offsets = documents.offsets
         span_ids = [
             documents.ids[offsets[document] + start : offsets[document] + stop]
             for document, (start, stop) in spans
         ]
         if self.respell:
-            # As in the official code spans become text, which is tokenised again.
+            # DeCLUTR's official code turns spans into text, which is tokenised again.
             tokenizer = self.student.backbone.tokenizer
             return self.inputs_of_texts([tokenizer.decode(ids.tolist()) for ids in span_ids])
-        max_length = self.student.max_length or max(map(len, span_ids)) + 2  # 2: special tokens
+        # Without a limit of the model, room for the longest span and two special tokens.
+        max_length = self.student.max_length or max(map(len, span_ids)) + 2
         max_span_ids = max_length - len(self.special_ids_before) - len(self.special_ids_after)
-        tokens = TokenIds.from_lists(
-            [
-                [*self.special_ids_before, *ids[:max_span_ids].tolist(), *self.special_ids_after]
-                for ids in span_ids
-            ]
-        )
+        ids_with_special = [
+            [*self.special_ids_before, *ids[:max_span_ids].tolist(), *self.special_ids_after]
+            for ids in span_ids
+        ]
+        tokens = TokenIds.from_lists(ids_with_special)
         return self.student.collate(tokens, np.arange(len(span_ids)))
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the weighted sum of the contrast and the loss of hidden tokens, and each of these.
+        """Return DeCLUTR's losses by name, and as ``loss`` their weighted sum.
 
-        One pass over the anchors gives their embeddings and the loss of their hidden tokens; a loss
-        of weight 0 is absent.
+        ``contrastive`` contrasts each anchor span with the mean of its positive spans; ``mlm`` is
+        the loss of guessing the hidden tokens of anchors. A loss of weight 0 is absent. One pass of
+        the model over the anchors serves both.
 
         Args:
-            batch: What :meth:`collate` made: ``anchors`` with tokens hidden, and ``positives``, as
-                many for each anchor, one anchor's after the other's.
+            batch: What :meth:`collate` made, model inputs: ``anchors`` with tokens hidden, and
+                ``positives``, as many for each anchor, one anchor's after the other's.
         """
         tokens = batch["anchors"]
         student = self.student
 
         def embed_with_losses(part: Tokens) -> torch.Tensor:
+            """Return the embeddings (b', h) of some anchors, perhaps with a column of losses."""
             inputs = {name: part[name] for name in ("input_ids", "attention_mask")}
             # The layers that the pooling uses, and the last one for the language model's head.
             *states, last_states = student.hidden_states(inputs, (*student.layers(), -1))
             embeddings = student.pool_states(states, part["attention_mask"])
             if not self.mlm_weight:
                 return embeddings
-            # A further column beside the embeddings, since a part has one tensor of results: the
-            # summed loss of the hidden tokens of each text. So the results are (b', h + 1).
+            # A part must have a single tensor of results. So the summed loss of the hidden tokens
+            # of each text is a further column beside the embeddings: (b', h + 1).
             loss_sums = label_loss_sums(student.language_model, last_states, part["labels"])
             return torch.cat([embeddings, loss_sums[:, None]], dim=1)
 
@@ -237,6 +255,6 @@ class DeCLUTR(Learner):
         if self.mlm_weight:
             loss_sums = anchor_results[:, -1]
             losses["mlm"] = mean_label_loss(loss_sums, tokens["labels"])
-        return weighted_sum(
+        return with_weighted_sum(
             losses, {"contrastive": self.contrastive_weight, "mlm": self.mlm_weight}
         )

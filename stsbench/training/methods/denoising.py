@@ -45,11 +45,17 @@ class MaskedLanguageModel(Learner):
     are unchanged."""
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch: model inputs with tokens hidden, and ``labels``, their true ids, (b, t).
+        """Make a batch of texts for masked language modelling, with some tokens hidden.
+
+        ``rate`` is the share of the tokens to hide.
 
         Args:
             rows: The rows of the corpus, (b,).
             rng: The generator of the hidden tokens.
+
+        Returns:
+            The model inputs (b, t) by name, and ``labels`` (b, t): the true ids of hidden tokens,
+            and a number that the loss ignores at all others.
         """
         return self.hide_tokens(self.inputs(["text"], rows), rng, rate=self.rate)
 
@@ -91,7 +97,10 @@ class TSDAE(Learner):
         self.speaker = _make_decoder(base).to(self.student.device)
 
     def damage(self, text: str, rng: np.random.Generator) -> str:
-        """Return a text with words deleted, at least one kept; an empty text stays empty.
+        """Return a text with some words deleted; at least one stays, an empty text stays empty.
+
+        ``words`` names how the text is split: at ``whitespace``, or by nltk's rules of the Penn
+        Treebank, which divide punctuation from words; these rules also join the words again.
 
         Args:
             text: The text.
@@ -106,11 +115,16 @@ class TSDAE(Learner):
         return damaged_text
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch: damaged sentences, and the originals with next tokens as labels.
+        """Make TSDAE's batch: sentences with words deleted, and the original ones.
 
         Args:
             rows: The rows of the corpus, (b,).
             rng: The generator of the deletions.
+
+        Returns:
+            ``damaged``, the model inputs of the damaged sentences; and ``original``, those of the
+            original ones, with ``labels`` (b, t): the id of the next token at each position, or a
+            number that the loss ignores.
         """
         damaged = self.inputs_of_texts([self.damage(text, rng) for text in self.texts_of(rows)])
         original = self.inputs(("text",), rows)
@@ -121,24 +135,28 @@ class TSDAE(Learner):
         return {"damaged": damaged, "original": {**original, "labels": labels}}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the mean cross-entropy of guessing each next token of the original sentences.
+        """Return TSDAE's loss as ``loss``: a decoder restores sentences from their embeddings.
 
-        The mean is over the tokens of all ranks.
+        The student embeds the damaged sentences. The decoder (``speaker``) guesses each next token
+        of the original sentence from its earlier tokens and the embedding. The loss is the mean
+        cross-entropy over the tokens of all training processes.
 
         Args:
-            batch: What :meth:`collate` made: the ``damaged`` sentences, and the ``original`` ones
-                with labels.
+            batch: What :meth:`collate` made, model inputs: the ``damaged`` sentences, and the
+                ``original`` ones with ``labels``.
         """
         original = batch["original"]
         embeddings = self.student.embed(batch["damaged"])
         rows = torch.arange(len(embeddings), device=embeddings.device)
-        # As a (b, t) tensor, so that it is split with the other inputs.
+        # The index of each row in the batch, as a (b, t) tensor, so that it is split into parts
+        # with the other inputs.
         sentence_rows = rows[:, None].expand_as(original["labels"])
 
         def compute_losses(part: Tokens) -> torch.Tensor:
-            # A part has some rows of the batch, in another order.
+            """Return the summed losses of each row of a part, (b',): some rows, in any order."""
+            # The embeddings of the part's damaged sentences.
             part_embeddings = embeddings[part["sentence_rows"][:, 0]]
-            # ``speaker`` is the decoder. It attends to one state, the damaged sentence's embedding.
+            # The decoder attends to one state, the damaged sentence's embedding.
             states = self.speaker.base_model(
                 input_ids=part["input_ids"],
                 encoder_hidden_states=part_embeddings[:, None],
@@ -152,16 +170,17 @@ class TSDAE(Learner):
 
 
 def _make_decoder(language_model: Any) -> Any:  # noqa: ANN401 - transformers is untyped
-    """Make a causal language model with attention to one embedding.
+    """Make a decoder, which guesses the next token of a text from earlier ones and an embedding.
 
-    All its other weights are those of ``language_model``, the same tensors: training one trains
-    both. Only the attention to the embedding is new.
+    It shares all weights of ``language_model``, the same tensors, so that training one trains both.
+    Only the attention to the embedding has weights of its own, which are fresh.
 
     Args:
-        language_model: The student with its masked language model head, or a copy of it.
+        language_model: A masked language model of transformers with its head: the encoder in
+            training, or a copy of it.
 
     Raises:
-        EncoderError: Its architecture has no decoder.
+        EncoderError: The model's architecture has no decoder.
     """
     config = copy.deepcopy(language_model.config)
     config.is_decoder = True
@@ -173,6 +192,7 @@ def _make_decoder(language_model: Any) -> Any:  # noqa: ANN401 - transformers is
             f"TSDAE: {type(language_model).__name__} has no decoder; use a BERT or RoBERTa"
         ) from error
     modules = dict(decoder.named_modules())
+    # Both have the same names of weights; put the language model's into the decoder.
     for name, parameter in language_model.named_parameters(remove_duplicate=False):
         module_name, _, parameter_name = name.rpartition(".")
         setattr(modules[module_name], parameter_name, parameter)

@@ -42,11 +42,14 @@ class MaskTemplate:
     """
 
     def __init__(self, prompt: Prompt, student: Student) -> None:
-        """Tokenise the prompt.
+        """Tokenise a template in which sentences are embedded by the state of its mask token.
 
         Args:
-            prompt: The prompt, with one placeholder and one mask token.
-            student: The student, for its tokenizer and maximum length.
+            prompt: The template: a text with one placeholder for a sentence and one mask token.
+            student: The encoder in training, for its tokenizer and maximum length.
+
+        Raises:
+            CardError: The template has another number of placeholders or mask tokens than one.
         """
         tokenizer: Any = student.backbone.tokenizer
         mask = tokenizer.mask_token
@@ -55,13 +58,14 @@ class MaskTemplate:
                 f"template '{prompt.template}' needs one {PLACEHOLDER} where the sentence goes "
                 f"and one {mask}"
             )
-        # The texts before and behind the placeholder.
+        # The token ids of the text before the placeholder, and of the text behind it.
         ids_before, ids_after = (
             tokenizer(text)["input_ids"] for text in prompt.template.split(PLACEHOLDER)
         )
         self.prompt = prompt
         self.student = student
-        # Each part has a special token at both ends, as with BERT and RoBERTa.
+        # The tokenizer puts a special token at both ends of each text, as with BERT and RoBERTa;
+        # those next to the placeholder are omitted.
         self.n_before = len(ids_before) - 1
         """The number of tokens before a sentence."""
         self.ids = [*ids_before[:-1], *ids_after[1:]]
@@ -72,7 +76,10 @@ class MaskTemplate:
     def tokenize(self, sentences: Sequence[str]) -> TokenIds:
         """Return the token ids of sentences in the template.
 
-        A sentence that is too long is cut, but never the template.
+        A sentence that is too long for the model's maximum length is cut, the template never.
+
+        Args:
+            sentences: The sentences.
         """
         cut_sentences = cut_to_fit(
             self.student.backbone.tokenizer, self.prompt, sentences, self.student.max_length
@@ -80,14 +87,18 @@ class MaskTemplate:
         return self.student.tokenize(self.prompt.wrap(cut_sentences))
 
     def without_sentence(self, lengths: torch.Tensor) -> Tokens:
-        """Return the inputs (k, t) of the template without a sentence.
+        """Return the model inputs of the template without a sentence, once for each length.
 
-        The tokens behind the placeholder have the positions that they have around a sentence, so
-        that the template's embedding is the one that the sentence's embedding holds (PromptBERT,
-        arXiv 2201.04337, template denoising).
+        The tokens behind the placeholder get the positions that they have behind a sentence of this
+        length. So the template's embedding is the part of a sentence's embedding that comes from
+        the template, and can be subtracted from it (PromptBERT, arXiv 2201.04337, template
+        denoising).
 
         Args:
             lengths: The lengths of k sentences in tokens, (k,).
+
+        Returns:
+            Token ids, mask and position ids by name, (k, t) each, t being the template's length.
         """
         ids = torch.tensor(self.ids, device=lengths.device).repeat(len(lengths), 1)
         mask = torch.ones_like(ids)
@@ -116,7 +127,14 @@ class PromptBERT(ContrastiveLearner):
     denoised and without the full stop."""
 
     def __post_init__(self) -> None:
-        """Tokenise both templates, and make the head of the contrast."""
+        """Tokenise PromptBERT's two templates, and make the head between embedding and loss.
+
+        A sentence is embedded in a template, by the state of its mask token. ``test_prompt`` is the
+        first template as tests use it, perhaps with a full stop added to sentences.
+
+        Raises:
+            CardError: The student has another pooling, or a template lacks its mask token.
+        """
         self.student.require_pooling(
             "mask", reason="PromptBERT embeds by the mask token of its templates"
         )
@@ -134,13 +152,16 @@ class PromptBERT(ContrastiveLearner):
         return {"views": self.student.collate(tokens, np.arange(len(tokens)))}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the contrastive loss over the sentences of all ranks.
+        """Return PromptBERT's loss as ``loss``: a contrast of each sentence in two templates.
+
+        It is over the sentences of all training processes. With ``denoise`` the embedding of the
+        template is subtracted from that of the sentence in it.
 
         Args:
-            batch: What :meth:`collate` made: ``views``, the sentences in the first template above
-                those in the second.
+            batch: What :meth:`collate` made: ``views``, the model inputs of the sentences in the
+                first template above those in the second.
         """
-        # One view per template.
+        # The states of mask tokens, (b, h), and the masks, (b, t), of each template.
         views = self.mask_states(batch["views"]).chunk(2)
         masks = batch["views"]["attention_mask"].chunk(2)
         if self.denoise:
@@ -151,14 +172,17 @@ class PromptBERT(ContrastiveLearner):
     def mask_states(self, tokens: Tokens) -> torch.Tensor:
         """Return the last layer's state of each row's mask token, (b, h).
 
+        The batch is computed in parts of similar length, or in chunks to save memory.
+
         Args:
             tokens: The model inputs, (b, t) each, with one mask token of the template in each row.
         """
         mask_token_id = self.student.backbone.tokenizer.mask_token_id
 
         def embed(part: Tokens) -> torch.Tensor:
+            """Return the states of the mask tokens of some rows, (b', h)."""
             states = self.student.hidden_states(part, (-1,))
-            # The last mask token: a sentence may hold one itself.
+            # The last mask token of each row, since a sentence may hold one itself.
             return MaskTokenPooling().pool(
                 states, part["attention_mask"], last_occurrences(part["input_ids"], mask_token_id)
             )
@@ -171,26 +195,33 @@ class PromptBERT(ContrastiveLearner):
     def subtract_template(
         self, embeddings: torch.Tensor, mask: torch.Tensor, template: MaskTemplate
     ) -> torch.Tensor:
-        """Subtract from embeddings (b, h) the template's embedding at each sentence's length.
+        """Subtract from sentences' embeddings that of the template without a sentence, (b, h).
 
-        Only the length of a sentence decides the positions of the template's tokens, so sentences
-        of one length have the template's embedding in common, computed once, with its dropout.
+        The template's tokens get the positions that they have around the sentence, which depend
+        only on the sentence's length. So sentences of one length share the template's embedding:
+        it is computed once, with one dropout mask.
 
         Args:
             embeddings: The embeddings of sentences in the template, (b, h).
-            mask: 1 at their tokens, template included, and 0 at padding, (b, t).
+            mask: 1 at the tokens of sentence and template, and 0 at padding, (b, t).
             template: The template.
         """
         sentence_lengths = mask.sum(dim=1) - template.size
+        # The distinct lengths, and for each sentence the index of its length among them.
         lengths, length_indices = sentence_lengths.unique(return_inverse=True)  # type: ignore[no-untyped-call]
         template_tokens = template.without_sentence(lengths)
         template_embeddings = self.mask_states(template_tokens)  # one per length
         return embeddings - template_embeddings[length_indices]
 
     def encoders(self) -> list[Encoder]:
-        """Return the student with sentences in its first template, as ``validation`` decides.
+        """Return the encoder to validate: the student with sentences in the first template.
 
-        As released the template's embedding is subtracted, and no full stop is added.
+        The setting ``validation`` decides how. With ``as_tests`` a sentence is embedded as in
+        tests. Otherwise, as in PromptBERT's code, the template's embedding is subtracted, and no
+        full stop is added to the sentence.
+
+        Returns:
+            A list of this one encoder.
         """
         if self.validation == "as_tests":
             encoder = StudentEncoder(
@@ -238,7 +269,14 @@ class ISBERT(Learner):
     of a batch. In tests padding is always masked."""
 
     def __post_init__(self) -> None:
-        """Check the widths, and make the convolutions and their activation."""
+        """Check IS-BERT's settings, and make the convolutions over the states of tokens.
+
+        ``widths`` are the numbers of tokens that a convolution reads, one convolution for each;
+        ``channels`` is the number of output channels of each.
+
+        Raises:
+            CardError: A width is even or below 1, or the student has another pooling than ``mean``.
+        """
         from sentence_transformers.sentence_transformer.modules import CNN
 
         student = self.student
@@ -255,17 +293,18 @@ class ISBERT(Learner):
         self.activate = torch.nn.ReLU() if self.activation == "relu" else torch.nn.Identity()
 
     def convolve_tokens(self, tokens: Tokens, *, mask_padding: bool = True) -> torch.Tensor:
-        """Run model and convolutions, and return their output for each token, after the activation.
-
-        It is (b, t, channels * number of widths).
+        """Run the model and the convolutions over its last layer's states, with their activation.
 
         Args:
             tokens: The model inputs, (b, t) each.
-            mask_padding: Set states of padding to zero before the convolutions, which reach beyond
-                the last token.
+            mask_padding: Set states of padding to zero before the convolutions, which read
+                neighbours and so reach beyond the last token.
+
+        Returns:
+            The output for each token, (b, t, channels * number of widths).
         """
         layers = MeanPooling().layer_indices(self.student.backbone.depth)  # the last layer
-        # Without the mask the convolutions read the states of padding, so these must be computed.
+        # Without the mask the convolutions read the states of padding: the model must compute them.
         (states,) = self.student.hidden_states(tokens, layers, padding=not mask_padding)
         if mask_padding:
             states = states * tokens["attention_mask"].unsqueeze(-1).to(states.dtype)
@@ -281,9 +320,12 @@ class ISBERT(Learner):
         return {"loss": jsd_mutual_information(local, tokens["attention_mask"], pooled)}
 
     def encoders(self) -> list[Encoder]:
-        """Return the student with its convolutions: their mean over tokens is the embedding.
+        """Return the encoder to validate: the student with its convolutions.
 
-        It is the only encoder of the list, so that validation has nothing to choose.
+        The mean of the convolutions' output over tokens is the embedding.
+
+        Returns:
+            A list of this one encoder.
         """
 
         def embed_by_mean(tokens: Tokens) -> torch.Tensor:
@@ -299,21 +341,22 @@ class ISBERT(Learner):
         ]
 
     def save(self, folder: Path, *, chosen: int = 0) -> None:
-        """Write the transformer, the convolutions and the mean as modules of sentence-transformers.
+        """Write the trained encoder as modules of sentence-transformers.
 
-        Two further modules do what the library's convolutions cannot. One before them sets the
-        states of padding to zero. One after them applies the activation, if there is one: a dense
-        layer whose weights are the identity.
+        They are the transformer, the convolutions and a mean over tokens. Two further modules do
+        what the library's convolutions cannot: one before them sets the states of padding to zero;
+        one behind them applies the activation, if there is one, as a dense layer whose weights are
+        the identity.
 
         Args:
             folder: The folder to write.
-            chosen: Not used: there is one encoder.
+            chosen: Not used; it is the index of the encoder to write, and there is only one.
         """
         from sentence_transformers.sentence_transformer.modules import Dense, WordWeights
 
         n_tokens = self.student.model.get_input_embeddings().num_embeddings
-        # The module multiplies each token by its word's weight, and padding by 0. No word has a
-        # weight of its own, so all tokens get the default of 1.
+        # ``WordWeights`` multiplies the state of each token by its word's weight, and padding by 0.
+        # No word has a weight of its own (the empty dict), so all tokens get the default of 1.
         vocabulary = [str(token_id) for token_id in range(n_tokens)]
         middle_modules: list[Any] = [WordWeights(vocabulary, {}), self.cnn]
         if self.activation != "none":

@@ -21,8 +21,8 @@ from stsbench.training.learner import (
     Learner,
     Losses,
     Rows,
-    rows_of,
-    weighted_sum,
+    select_rows,
+    with_weighted_sum,
 )
 from stsbench.training.loop.gather import gather_over_ranks, gather_pairs, has_many_ranks
 from stsbench.training.methods.simcse import COLUMNS_BY_VIEWS
@@ -42,10 +42,13 @@ class ScoredPairs(Learner):
     needs = ("first", "second", "score")
 
     def prepare(self, columns: Columns) -> None:
-        """Store the corpus and its scores, (n,).
+        """Store the corpus of scored pairs, and its scores (n,) as ``scores``.
+
+        Args:
+            columns: The corpus: ``first``, ``second`` and ``score``.
 
         Raises:
-            DataError: A score is no number.
+            DataError: A score is NaN or infinite.
         """
         super().prepare(columns)
         scores = np.array(list(columns["score"]), dtype=np.float64)
@@ -58,11 +61,15 @@ class ScoredPairs(Learner):
         self.scores = torch.from_numpy(scores)
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch: ``views``, the inputs of 2b sentences, and ``scores`` (b,) of b pairs.
+        """Make a batch of b scored pairs of sentences.
 
         Args:
-            rows: The pairs' rows in the corpus, (b,). Their first sentences stand above the second.
+            rows: The rows of the pairs in the corpus, (b,).
             rng: Not used; other methods draw.
+
+        Returns:
+            ``views``, model inputs (2b, t) each: the first sentences of the pairs above the second
+            ones; and ``scores``, float32 (b,).
         """
         return {
             "views": self.inputs(("first", "second"), rows),
@@ -89,7 +96,12 @@ class SBERT(Learner):
     """Whether the classifier has a bias, as in the authors' code; the paper's formula has none."""
 
     def __post_init__(self) -> None:
-        """Resolve a preset of features, and make the classifier: an output for each class."""
+        """Make the classifier of pairs: a linear layer from features of a pair to three classes.
+
+        ``features`` is a list of features, such as |u-v| of the embeddings u and v, or the name of
+        a preset of them. The classes are the labels of natural language inference (NLI).
+        """
+        # The names of the features, also if a preset was named.
         self.features = feature_names(self.features)
         # Each feature of a pair has the width of an embedding.
         input_width = self.student.backbone.width * len(self.features)
@@ -99,27 +111,32 @@ class SBERT(Learner):
         self.classifier.to(self.student.device)
 
     def prepare(self, columns: Columns) -> None:
-        """Store the corpus and number its labels.
+        """Store the corpus, and the number of each pair's label as ``labels``, (n,).
 
         Args:
             columns: The corpus, with the columns ``first``, ``second`` and ``label``.
 
         Raises:
-            UnknownName: A label is not one of the three.
+            UnknownName: A label is not one of the three of natural language inference (NLI).
         """
         super().prepare(columns)
         unknown_labels = [str(name) for name in columns["label"] if name not in NLI_LABELS]
         if unknown_labels:
             hint = f"known: {', '.join(NLI_LABELS)} (leave out pairs without one)"
+            # The first one is named.
             raise UnknownName("label", unknown_labels[0], NLI_LABELS, hint=hint)
         self.labels = torch.tensor([NLI_LABELS[name] for name in columns["label"]])
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch: ``views``, the inputs of 2b sentences, and ``labels`` (b,) of b pairs.
+        """Make a batch of b labelled pairs of sentences.
 
         Args:
-            rows: The pairs' rows in the corpus, (b,). Their first sentences stand above the second.
+            rows: The rows of the pairs in the corpus, (b,).
             rng: Not used; other methods draw.
+
+        Returns:
+            ``views``, model inputs (2b, t) each: the first sentences of the pairs above the second
+            ones; and ``labels``, the numbers of their classes, (b,).
         """
         return {
             "views": self.inputs(("first", "second"), rows),
@@ -127,8 +144,13 @@ class SBERT(Learner):
         }
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the cross-entropy, and the share of pairs that are classified correctly."""
-        # First sentences stand above second ones.
+        """Return ``loss``, the cross-entropy of classifying pairs, and their ``accuracy``.
+
+        Args:
+            batch: What :meth:`collate` made: ``views``, the model inputs of first sentences above
+                those of second ones, and ``labels``, the numbers of the pairs' classes, (b,).
+        """
+        # (b, h) each: the embeddings of the first and of the second sentences.
         u, v = self.student.embed(batch["views"]).chunk(2)
         logits = self.classifier(pair_features(u, v, self.features)).float()
         accuracy = (logits.argmax(dim=1) == batch["labels"]).float().mean()
@@ -152,11 +174,15 @@ class SBERTRegression(ScoredPairs):
         self.loss = make_loss("CosineSimilarityLoss")
 
     def prepare(self, columns: Columns) -> None:
-        """Store the corpus, and scale its scores to 0 to 1.
+        """Store the corpus of scored pairs, and scale its scores to 0 to 1.
+
+        Args:
+            columns: The corpus: ``first``, ``second`` and ``score``.
 
         Raises:
-            DataError: A score is below 0 or above the highest.
+            DataError: A score is below 0 or above ``highest_score``, a setting of the method.
         """
+        # Sets ``scores``, (n,).
         super().prepare(columns)
         wrong_rows = np.flatnonzero((self.scores < 0) | (self.scores > self.highest_score))
         if len(wrong_rows):
@@ -198,38 +224,40 @@ class SBERTTriplets(ContrastiveLearner):
         self.texts = number_texts(*(columns[name] for name in self.needs)).T
 
     def order(self, count: int, rng: np.random.Generator, *, batch: int) -> Rows:
-        """Return the rows shuffled, but a row that shares a text with its batch is deferred.
+        """Return the corpus's rows, (count,), in an order in which no batch has a text twice.
 
-        A batch consists of the first remaining rows that share no text. If there are no more such
-        rows, the last rows follow as they are: a corpus with one text in most rows has no other
-        order.
+        The rows are shuffled. Then a batch takes the first remaining rows that share no text with
+        each other; a row that shares one is deferred to a later batch. If the remaining rows cannot
+        fill a batch so, they follow as they are, since a corpus with one text in most rows has no
+        better order.
 
         Args:
             count: The number of rows of the corpus.
             rng: The generator of the shuffle.
             batch: The number of rows of a batch.
         """
-        waiting = deque(super().order(count, rng, batch=batch).tolist())
-        ordered: list[int] = []
-        while waiting:
+        remaining_rows = deque(super().order(count, rng, batch=batch).tolist())
+        ordered_rows: list[int] = []
+        while remaining_rows:
             batch_texts: set[int] = set()
-            deferred: list[int] = []
-            batch_end = len(ordered) + batch
-            while waiting and len(ordered) < batch_end:
-                row = waiting.popleft()
+            deferred_rows: list[int] = []
+            batch_end = len(ordered_rows) + batch
+            while remaining_rows and len(ordered_rows) < batch_end:
+                row = remaining_rows.popleft()
+                # The numbers of the row's texts; equal texts have equal numbers.
                 row_texts = self.texts[row].tolist()
                 if batch_texts.isdisjoint(row_texts):
-                    ordered.append(row)
+                    ordered_rows.append(row)
                     batch_texts.update(row_texts)
                 else:
-                    deferred.append(row)
-            # Deferred rows come first in the next batch, in their order: ``extendleft`` reverses.
-            waiting.extendleft(reversed(deferred))
-            # No row fills this batch any more.
-            if len(ordered) < batch_end:
-                ordered += waiting
+                    deferred_rows.append(row)
+            # Deferred rows come first in the next batch; ``extendleft`` would reverse their order.
+            remaining_rows.extendleft(reversed(deferred_rows))
+            is_batch_full = len(ordered_rows) == batch_end
+            if not is_batch_full:
+                ordered_rows += remaining_rows
                 break
-        return np.array(ordered, dtype=np.int64)
+        return np.array(ordered_rows, dtype=np.int64)
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """Return the cross-entropy over the sentences of all ranks."""
@@ -252,11 +280,16 @@ class CoSENT(ScoredPairs):
         self.loss = make_loss("CoSENTLoss", scale=self.scale)
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the logarithm of one plus the sum over wrongly ordered pairs of all ranks.
+        """Return CoSENT's loss as ``loss``: pairs with a higher score need a higher cosine.
+
+        It is log(1 + sum of exp(scale * (cosine of pair i - cosine of pair j))), over all pairs i
+        and j of all processes in which i has the lower score.
 
         Args:
-            batch: What :meth:`ScoredPairs.collate` made: ``views`` and ``scores`` (b,).
+            batch: What ``collate`` made: ``views``, the model inputs of first sentences above those
+                of second ones, and ``scores`` (b,).
         """
+        # (ranks * b, h) each: first and second sentences of the pairs of all processes.
         u, v = gather_pairs(self.student.embed(batch["views"]), views=2)
         return {"loss": library_loss(self.loss, u, v, labels=gather_over_ranks(batch["scores"]))}
 
@@ -288,7 +321,11 @@ class AnglE(ScoredPairs):
     only."""
 
     def __post_init__(self) -> None:
-        """Select the losses with a weight above 0, and make the two that rank pairs by score."""
+        """Select AnglE's losses with a weight above 0, and make the two that rank pairs by score.
+
+        Raises:
+            CardError: All weights are 0.
+        """
         weights = {
             name: getattr(self, f"{name}_weight") for name in ("angle", "cosine", "contrastive")
         }
@@ -296,20 +333,25 @@ class AnglE(ScoredPairs):
         """The weights above 0, by the name of the loss."""
         if not self.weights:
             raise CardError("angle_weight, cosine_weight and contrastive_weight: give one above 0")
+        # Losses of sentence-transformers; the contrast is computed by ``pairs_in_batch``.
         self.order_losses = {
             "angle": make_loss("AnglELoss", scale=self.angle_scale),
             "cosine": make_loss("CoSENTLoss", scale=self.cosine_scale),
         }
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch: ``views``, the inputs of 2b sentences, and ``scores`` (b,) of b pairs.
+        """Make a batch of scored pairs of sentences.
 
-        With ``doubled_texts`` "drop", b is the number of pairs that stay: those with a text that
-        the batch has already are omitted, as in the official code.
+        If the setting ``doubled_texts`` is "drop", pairs with a text that the batch has already are
+        omitted, as in AnglE's official code.
 
         Args:
-            rows: The pairs' rows in the corpus. Their first sentences stand above the second.
+            rows: The rows of the pairs in the corpus.
             rng: Not used; other methods draw.
+
+        Returns:
+            ``views``, model inputs (2b, t) each: the first sentences of the b remaining pairs above
+            the second ones; and ``scores`` (b,).
 
         Raises:
             CardError: Pairs are to be omitted, but several processes train, or no pair would stay.
@@ -317,25 +359,34 @@ class AnglE(ScoredPairs):
         batch = super().collate(rows, rng)
         if self.doubled_texts == "keep":
             return batch
-        # Each process would omit other pairs of its share, so that their batches differ in size.
+        # Each process would omit another number of pairs, but their batches must have one size.
         if has_many_ranks():
             raise CardError(
                 "doubled_texts 'drop' leaves processes unlike batches; train in one, or use 'keep'"
             )
+        # The positions of the pairs in the batch.
         kept_pairs = torch.tensor(_pairs_with_new_texts(batch["views"]["input_ids"]))
         if not len(kept_pairs):
             raise CardError("doubled_texts 'drop': a batch has no pair of two texts; use 'keep'")
         # The second sentence of a pair is len(rows) rows below the first.
         view_rows = torch.cat([kept_pairs, kept_pairs + len(rows)])
-        return {"views": rows_of(batch["views"], view_rows), "scores": batch["scores"][kept_pairs]}
+        return {
+            "views": select_rows(batch["views"], view_rows),
+            "scores": batch["scores"][kept_pairs],
+        }
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the weighted sum of the losses over the pairs of all ranks, and its parts.
+        """Return AnglE's losses by name, and as ``loss`` their weighted sum.
+
+        They are over the pairs of all training processes. ``weights`` are the weights above 0 by
+        the name of the loss: ``angle`` and ``cosine`` rank pairs by score, ``contrastive`` is a
+        contrast within the batch.
 
         Args:
-            batch: What :meth:`collate` made: ``views``, first sentences above second ones, and
-                ``scores`` (b,).
+            batch: What :meth:`collate` made: ``views``, the model inputs of first sentences above
+                those of second ones, and ``scores`` (b,).
         """
+        # (ranks * b, h) each: first and second sentences of the pairs of all processes.
         u, v = gather_pairs(self.student.embed(batch["views"]), views=2)
         scores = gather_over_ranks(batch["scores"])
         losses = {}
@@ -343,16 +394,18 @@ class AnglE(ScoredPairs):
             if name in self.order_losses:
                 losses[name] = library_loss(self.order_losses[name], u, v, labels=scores)
             else:
-                # The contrast.
                 losses[name] = pairs_in_batch(
                     u, v, self.positive_mask(scores), temperature=self.temperature
                 )
-        return weighted_sum(losses, self.weights)
+        return with_weighted_sum(losses, self.weights)
 
     def positive_mask(self, scores: torch.Tensor) -> torch.Tensor:
-        """Return which sentences are positives of which, bool (2b, 2b).
+        """Return which sentences of a batch of b pairs are positives of which, bool (2b, 2b).
 
-        Row and column i < b are the first sentence of pair i, and b + i is its second sentence.
+        Row and column i < b are the first sentence of pair i, and b + i is its second sentence. The
+        positive of a sentence is the other one of its pair, if the pair's score is at least
+        ``lowest_positive``. With the setting ``positives`` of "released", an error of AnglE's
+        official code is repeated, which adds some sentences of other pairs.
 
         Args:
             scores: The gold score of each pair, (b,).
@@ -362,39 +415,42 @@ class AnglE(ScoredPairs):
         # The other sentence of each sentence's pair.
         partners = sentences.roll(b)
         has_high_score = (scores >= self.lowest_positive).repeat(2)
-        # Sentences i and j are positives if the key of j is the key of i's partner.
-        keys = sentences
-        partner_keys = partners
+        # Sentence j is a positive of i if the number of j is the number of i's partner.
+        numbers = sentences
+        partner_numbers = partners
         if self.positives == "released":
             # The official code numbers the sentences pair after pair (0 and 1 are a pair), and
             # multiplies the numbers by the scores, rounded down. That is right for the scores 0
-            # and 1; other scores give equal keys to some sentences of different pairs too.
-            numbers = 2 * (sentences % b) + sentences // b
+            # and 1; other scores give equal numbers to some sentences of different pairs too.
+            pairwise_numbers = 2 * (sentences % b) + sentences // b
             whole_scores = scores.floor().long().repeat(2)
-            keys = numbers * whole_scores
-            partner_keys = numbers[partners] * whole_scores
-        is_partner = partner_keys[:, None] == keys[None, :]
+            numbers = pairwise_numbers * whole_scores
+            partner_numbers = pairwise_numbers[partners] * whole_scores
+        is_partner = partner_numbers[:, None] == numbers[None, :]
         return is_partner & has_high_score[:, None] & has_high_score[None, :]
 
 
 def _pairs_with_new_texts(ids: torch.Tensor) -> list[int]:
-    """Return the positions in the batch of the pairs that the official code's collator keeps.
+    """Return the positions of the pairs that AnglE's official code keeps in a batch.
 
-    The collator keeps a pair if neither text occurred before in the batch. As there, the first text
-    of a pair that is dropped for its second one counts as seen.
+    It keeps a pair if neither of its texts occurred before in the batch. If a pair is dropped for
+    its second text, its first text still counts as one that occurred.
 
     Args:
         ids: The padded token ids, (2b, t), first texts above second ones.
     """
+    # A text is the tuple of its token ids.
     batch_texts: set[tuple[int, ...]] = set()
     kept_pairs = []
     first_texts, second_texts = ids.chunk(2)
     pairs = zip(first_texts.tolist(), second_texts.tolist(), strict=True)
     for position, pair_texts in enumerate(pairs):
+        is_new = True
         for text in map(tuple, pair_texts):
             if text in batch_texts:
+                is_new = False
                 break
             batch_texts.add(text)
-        else:
+        if is_new:
             kept_pairs.append(position)
     return kept_pairs

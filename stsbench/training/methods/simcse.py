@@ -25,8 +25,8 @@ from stsbench.training.learner import (
     HiddenShare,
     Losses,
     Rows,
-    rows_of,
-    weighted_sum,
+    select_rows,
+    with_weighted_sum,
 )
 from stsbench.training.loop.gather import gather_over_ranks
 from stsbench.training.loop.on_cpu import Tokens
@@ -86,14 +86,21 @@ class SimCSE(ContrastiveLearner):
     trained with it, and is not saved (section 4)."""
 
     def __post_init__(self) -> None:
-        """Check that the settings fit each other, and choose the columns and the loss.
+        """Check that SimCSE's settings fit each other, and choose the columns and the loss.
 
-        For two encoders the student is copied; a ``copied`` decoder gets weights of its own.
+        ``student`` is the encoder in training. With ``two_encoders`` a copy of it embeds the
+        positives and hard negatives. With an ``mlm_decoder`` of ``copied`` the output layer of
+        masked language modelling gets weights of its own.
+
+        Raises:
+            CardError: Two settings contradict each other.
         """
+        # The corpus's columns by the kind of views: the sentences alone, or with their positives,
+        # or with hard negatives too.
         self.needs = COLUMNS_BY_VIEWS[self.views]
-        # A third column has hard negatives of each row, so that even a batch of one row has
-        # negatives; otherwise all are from the joint batch.
         has_hard_negatives = len(self.needs) > 2
+        # Without hard negatives all negatives of a sentence are the other sentences of the batch
+        # that all processes train on together (``joint``).
         self.batch_negatives = "" if has_hard_negatives else "joint"
         if self.loss == "symmetric" and has_hard_negatives:
             raise CardError("the symmetric loss takes no hard negatives; use views = 'pairs'")
@@ -107,41 +114,57 @@ class SimCSE(ContrastiveLearner):
                 "two encoders have no masked language modelling beside them; leave 'mlm_weight' out"
             )
         self.second = copy.deepcopy(self.student) if self.two_encoders else None
+        # Whether the two views of a sentence differ by dropout alone.
         self.views_by_dropout = self.views == "dropout" and not self.two_encoders
+        # ``contrast`` is the loss, a function of anchors, positives and perhaps hard negatives.
         one_direction = partial(
             info_nce, hard_negative_weight=self.hard_negative_weight, similarity=self.similarity
         )
-        self.contrast = partial(
-            nt_xent if self.loss == "symmetric" else one_direction, temperature=self.temperature
-        )
+        contrast = nt_xent if self.loss == "symmetric" else one_direction
+        self.contrast = partial(contrast, temperature=self.temperature)
         if self.mlm_weight and self.mlm_decoder == "copied":
             decoder: Any = self.student.language_model.get_output_embeddings()  # type: ignore[union-attr]
+            # Until now it shared the weights of the word embeddings.
             decoder.weight = torch.nn.Parameter(decoder.weight.detach().clone())
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch: all views one below the other; with MLM, the same with tokens hidden.
+        """Make SimCSE's batch: the model inputs of all views of some sentences.
+
+        ``needs`` are the names of the corpus's columns that the method learns from.
 
         Args:
-            rows: The rows of the corpus, (b,).
+            rows: The indices of the rows of the corpus, (b,).
             rng: The generator of the hidden tokens.
+
+        Returns:
+            ``views``, (views * b, t) each: the sentences, their positives and perhaps their hard
+            negatives, one below the other. With masked language modelling also ``hidden``, the same
+            with some tokens hidden and with ``labels``, the true ids of these.
         """
         # A single column is embedded twice: its views differ by dropout.
         view_columns = self.needs * 2 if len(self.needs) == 1 else self.needs
         batch: Batch = {"views": self.inputs(view_columns, rows)}
         if self.mlm_weight:
             batch["hidden"] = self.hide_tokens(batch["views"], rng, rate=self.mlm_rate)
+            # As in the code of the paper's MLM tables the contrast reads hidden tokens too.
             if self.legacy_masked_input:
                 batch["views"]["input_ids"] = batch["hidden"]["input_ids"]
         return batch
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the contrastive loss, with masked language modelling if it has a weight.
+        """Return SimCSE's losses by name; ``loss`` is the one to train.
+
+        It is the contrastive loss, times its weight. If masked language modelling has a weight, its
+        weighted loss is added, and both are returned too, as ``contrastive`` and ``mlm``.
 
         Args:
-            batch: What :meth:`collate` made: ``views``, and perhaps ``hidden``.
+            batch: What :meth:`collate` made: the model inputs ``views`` of all views, one below the
+                other, and perhaps ``hidden``, the same with tokens hidden.
         """
-        # A single column makes two views.
+        # One view per column of the corpus; a single column makes two views.
         n_views = max(2, len(self.needs))
+        # (ranks * b, h) each: the views of the sentences of all processes. ``second`` is None or
+        # the encoder of all views but the first.
         anchor, positive, *hard_negatives = self.embed_views(
             batch["views"], n_views, second=self.second
         )
@@ -152,7 +175,7 @@ class SimCSE(ContrastiveLearner):
         if not self.mlm_weight:
             return {"loss": self.contrastive_weight * contrastive}
         losses = {"contrastive": contrastive, "mlm": self.hidden_token_loss(batch["hidden"])}
-        return weighted_sum(
+        return with_weighted_sum(
             losses, {"contrastive": self.contrastive_weight, "mlm": self.mlm_weight}
         )
 
@@ -207,38 +230,49 @@ class SimCSEPositives(ContrastiveLearner):
     temperature: PositiveFloat = 0.05
 
     def __post_init__(self) -> None:
-        """Choose the change of words, and copy the student if there are two encoders."""
+        """Choose how positives are made: their words changed, a next sentence, a second encoder.
+
+        ``positive`` is the name of the kind of positive; with two encoders the second one begins as
+        a copy of the student, the encoder in training.
+
+        Raises:
+            CardError: Two encoders are to share a dropout mask, which is impossible.
+        """
+        # ``needs`` are the columns of the corpus that the method reads.
         if self.positive == "next_sentence":
             self.needs = ("text", "document_id")
-        # These two changes read WordNet's open files or run a model, which other processes cannot.
+        # Whether other processes can make batches: they cannot read WordNet's open files for
+        # synonyms, nor run a model that fills in masked words.
         self.made_ahead = self.positive not in ("synonym", "masked_word")
         # A function that changes the words of a positive; None for kinds that keep them.
-        self.augment = WORD_CHANGES[self.positive](self) if self.positive in WORD_CHANGES else None
+        make_change = WORD_CHANGES.get(self.positive)
+        self.augment = None if make_change is None else make_change(self)
         if self.two_encoders and self.positive == "fixed_mask":
             raise CardError(
                 "two encoders share no dropout mask; "
                 "leave 'two_encoders' or positive = 'fixed_mask' out"
             )
-        self.second = (
-            copy.deepcopy(self.student)
-            if self.two_encoders or self.positive == "two_encoders"
-            else None
-        )
+        has_second_encoder = self.two_encoders or self.positive == "two_encoders"
+        self.second = copy.deepcopy(self.student) if has_second_encoder else None
 
     def prepare(self, columns: Columns) -> None:
-        """Store the corpus and the rows of its anchors.
+        """Store the corpus, and in ``anchors`` the rows whose sentences can be anchors.
 
-        The last sentence of a document of an ordered corpus is no anchor.
+        These are all rows; but if the positive is a next sentence of the document, the last
+        sentence of each document is no anchor.
+
+        Args:
+            columns: The corpus: ``text``, and for next sentences ``document_id``.
 
         Raises:
-            CardError: No document has two sentences.
+            CardError: Positives are next sentences, and no document has two sentences.
         """
         super().prepare(columns)
         self.anchors = np.arange(len(columns["text"]))
         if self.positive == "next_sentence":
             document_ids = np.asarray(columns["document_id"])
-            # Which rows are anchors does not depend on the draws; the positives are drawn per
-            # batch.
+            # Only the anchors are used here, which do not depend on the draws; positives are drawn
+            # for each batch.
             self.anchors, _ = texts.next_sentences(document_ids, rng=np.random.default_rng(0))
             if not len(self.anchors):
                 raise CardError(
@@ -252,11 +286,13 @@ class SimCSEPositives(ContrastiveLearner):
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """Make a batch: the sentences, and below them their positives.
 
-        A positive is the sentence itself or one that follows it, perhaps with its words changed.
+        A positive is the sentence itself or one of the next of its document, perhaps with its words
+        changed.
 
         Args:
-            rows: The rows of the corpus, (b,), all of them anchors, as :meth:`order` returns them.
-            rng: The generator of the following sentences and of the changes of words.
+            rows: The rows of the corpus, (b,), all of them anchors, as :meth:`order` returns them:
+                sentences that have a positive.
+            rng: The generator of the next sentences and of the changes of words.
 
         Returns:
             ``views``: the model inputs, (2b, t) each.
@@ -265,16 +301,22 @@ class SimCSEPositives(ContrastiveLearner):
         if self.positive == "next_sentence":
             document_ids = np.asarray(self.columns["document_id"])
             anchors, positives = texts.next_sentences(document_ids, rng=rng, reach=self.reach)
-            # Following sentences are drawn for the whole corpus, of which the batch takes its own.
-            # The anchors ascend, and each row is one of them, so that the search finds its place.
+            # Next sentences were drawn for all anchors of the corpus; the batch needs those of its
+            # rows. The anchors are sorted, so that the search finds each row among them.
             positive_rows = positives[np.searchsorted(anchors, rows)]
         positive_texts = self.texts_of(positive_rows)
         if self.augment is not None:
-            positive_texts = [*map(texts.word_augmentation(self.augment, rng), positive_texts)]
+            change_words = texts.word_augmentation(self.augment, rng)
+            positive_texts = [change_words(text) for text in positive_texts]
         return {"views": self.inputs_of_texts([*self.texts_of(rows), *positive_texts])}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return SimCSE's loss, in one direction."""
+        """Return SimCSE's loss as ``loss``: each sentence finds its positive in the batch.
+
+        Args:
+            batch: What :meth:`collate` made: ``views``, the model inputs of the sentences above
+                those of their positives.
+        """
         tokens = batch["views"]
         if self.positive == "fixed_mask":
             views = self._embed_under_one_mask(tokens)
@@ -283,14 +325,18 @@ class SimCSEPositives(ContrastiveLearner):
         return {"loss": info_nce(*views, temperature=self.temperature)}
 
     def _embed_under_one_mask(self, tokens: Tokens) -> list[torch.Tensor]:
-        """Embed both views under the same dropout mask.
+        """Embed the two views of each sentence under the same dropout mask.
 
         Args:
             tokens: The model inputs, (2b, t) each, the second view below the first.
+
+        Returns:
+            The embeddings of the first views of all processes, and those of the second ones.
         """
         n_sentences = len(tokens["input_ids"]) // 2
+        # Afterwards ``fork_rng`` restores the state of torch's generator.
         with fork_rng(self.student.device):
-            first_view = self.student.embed(rows_of(tokens, slice(n_sentences)))
-        # The state of the generator is restored, so this pass draws the same mask.
-        second_view = self.student.embed(rows_of(tokens, slice(n_sentences, None)))
+            first_view = self.student.embed(select_rows(tokens, slice(n_sentences)))
+        # So this pass draws the same mask.
+        second_view = self.student.embed(select_rows(tokens, slice(n_sentences, None)))
         return [gather_over_ranks(first_view), gather_over_ranks(second_view)]

@@ -28,7 +28,7 @@ from stsbench.training.learner import (
     Learner,
     Losses,
     Rows,
-    weighted_sum,
+    with_weighted_sum,
 )
 from stsbench.training.loop.gather import gather_over_ranks, gather_pairs
 from stsbench.training.loop.on_cpu import Tokens
@@ -88,11 +88,15 @@ class ContrastiveTension(TwoStudents):
     def prepare(self, columns: Columns) -> None:
         """Store the corpus, and number its distinct texts.
 
+        Args:
+            columns: The corpus: ``text``.
+
         Raises:
-            TrainingError: There are fewer than three distinct texts; a pair of two others needs
-                them.
+            TrainingError: There are fewer than three distinct texts: a sentence is contrasted with
+                pairs of two others.
         """
         super().prepare(columns)
+        # The number of each row's text, (n,); equal texts have equal numbers.
         (self.texts,) = number_texts(columns["text"])
         n_distinct = int(self.texts.max(initial=-1)) + 1
         if n_distinct < 3:
@@ -101,19 +105,25 @@ class ContrastiveTension(TwoStudents):
             )
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch: the inputs (b * (1 + K), t) of each copy, and the labels of the pairs.
+        """Make contrastive tension's batch of pairs of sentences.
 
-        A label is 1 if both inputs are the same sentence: that is the first of each 1 + K pairs.
+        For each row of the corpus there are 1 + K pairs, with K the setting ``negatives``: first
+        the sentence with itself, labelled 1, and then K pairs of two other sentences, labelled 0.
+        Of each pair one encoder embeds the first sentence and another the second.
 
         Args:
-            rows: The rows of the corpus, (b,), one per pair of the same sentence.
+            rows: The rows of the corpus, (b,).
             rng: The generator of the other sentences.
+
+        Returns:
+            ``first`` and ``second``, the model inputs (b * (1 + K), t) of the sentences for each
+            encoder; and ``labels``, (b * (1 + K),).
         """
         anchors = np.repeat(rows, self.negatives)
-        # A pair of two different sentences, neither of them the anchor.
+        # (b * K,) each: two different sentences, neither of them the anchor.
         first = self._draw_other_texts(rng, anchors)
         second = self._draw_other_texts(rng, anchors, first)
-        # The first pair of each anchor is the positive, of the anchor with itself.
+        # True at the first pair of each anchor, that of the anchor with itself.
         labels = np.tile(np.arange(1 + self.negatives) == 0, len(rows))
         return {
             "first": self.inputs(("text",), self._with_anchors(rows, first)),
@@ -122,7 +132,7 @@ class ContrastiveTension(TwoStudents):
         }
 
     def _with_anchors(self, rows: Rows, negative_rows: Rows) -> Rows:
-        """Put each anchor's row before the rows of its K negatives.
+        """Put each anchor's row before the rows of its K negatives (the setting ``negatives``).
 
         Args:
             rows: The rows of the anchors, (b,).
@@ -134,18 +144,22 @@ class ContrastiveTension(TwoStudents):
         return np.column_stack([rows, negative_rows.reshape(-1, self.negatives)]).ravel()
 
     def _draw_other_texts(self, rng: np.random.Generator, *excluded: Rows) -> Rows:
-        """Draw a row for each position, with another text than the excluded rows at this position.
+        """Draw rows of the corpus whose texts differ from those of other rows, by position.
 
-        The released code draws without this check: of n sentences about one drawn pair in n is of
-        the same sentence there, which is then labelled as different.
+        Rows with an excluded text are drawn again until there are none. The authors' code does not
+        check this: there about one pair of n, with n sentences, is of the same sentence, but is
+        labelled as one of different sentences.
 
         Args:
             rng: The generator of the draws.
-            excluded: Rows of the corpus, as many in each array as are drawn.
+            excluded: Arrays of rows of the corpus, (m,) each.
+
+        Returns:
+            The drawn rows, (m,): the text at position i is none of the texts of ``excluded`` at i.
         """
         drawn_rows = rng.integers(len(self.texts), size=len(excluded[0]))  # one per position
         while True:
-            # True at each position whose text is one that is excluded there.
+            # True at each position whose text is excluded there; equal numbers are equal texts.
             is_excluded = np.logical_or.reduce(
                 [self.texts[drawn_rows] == self.texts[rows] for rows in excluded]
             )
@@ -154,13 +168,17 @@ class ContrastiveTension(TwoStudents):
             drawn_rows[is_excluded] = rng.integers(len(self.texts), size=int(is_excluded.sum()))
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the mean binary cross-entropy, and the mean dot product of each kind of pairs.
+        """Return contrastive tension's loss as ``loss``, and two numbers only to be recorded.
 
-        The dot products, ``same`` and ``others``, are recorded because they grow in a collapse.
+        The loss is the mean binary cross-entropy of the dot product of the two embeddings of each
+        pair. ``same`` is the mean dot product of pairs of one sentence, ``others`` that of pairs of
+        two; both grow if the encoders collapse.
 
         Args:
-            batch: What :meth:`collate` made: ``first`` and ``second`` inputs, and ``labels``.
+            batch: What :meth:`collate` made: ``first`` and ``second``, model inputs for each of two
+                encoders, and ``labels``, 1 for pairs of one sentence, else 0.
         """
+        # The second encoder began as a copy of the student.
         first = self.student.embed(batch["first"])
         second = self.second.embed(batch["second"])
         dot_products = (first * second).sum(dim=1).detach()
@@ -185,18 +203,29 @@ class ContrastiveTensionInBatch(TwoStudents):
     dropout_in_training: bool = True
 
     def __post_init__(self) -> None:
-        """Copy the student, and make the library's loss with a trained scale."""
+        """Copy the student as the second encoder, and make the loss with a trained scale.
+
+        The loss is ``ContrastiveTensionLossInBatchNegatives`` of sentence-transformers.
+        """
         super().__post_init__()
-        # The library's loss embeds the sentences itself, by model2, its argument, and by model1,
-        # which it makes as a copy of model2. Here both models are stand-ins that return embeddings
-        # computed before: model2 those of the second student, which ``library_loss`` passes as
-        # "2". The copy would return the same, so it is replaced by one that returns "1".
+        # The loss embeds sentences itself, by two models: model2, its argument, and model1, a copy
+        # of model2 that it makes. Here both models are stand-ins that return embeddings computed
+        # before, which ``library_loss`` passes by number. Model2 returns "2", the embeddings of the
+        # second encoder; its copy would too, so it is replaced by a model that returns "1".
         loss = make_loss("ContrastiveTensionLossInBatchNegatives", column="2", scale=self.scale)
         self.loss = loss.to(self.student.device)
         self.loss.model1 = GivenEmbeddings("1")
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the symmetric cross-entropy over all ranks, and the scale, only to be recorded."""
+        """Return the symmetric cross-entropy as ``loss``, and the ``scale``, only to be recorded.
+
+        Each sentence by the first encoder finds itself among all by the second, and the reverse,
+        over the sentences of all training processes. The scale is the trained factor of the
+        similarities.
+
+        Args:
+            batch: What :meth:`collate` made: ``views``, the model inputs of the sentences.
+        """
         first = gather_over_ranks(self.student.embed(batch["views"]))
         second = gather_over_ranks(self.second.embed(batch["views"]))
         return {
@@ -232,14 +261,22 @@ class SelfGuided(ContrastiveLearner):
     head_width: PositiveInt = 4096
 
     def __post_init__(self) -> None:
-        """Copy the model that stays fixed, and make the projection head."""
+        """Copy the student's model as the one that stays fixed, and make the projection head.
+
+        This is self-guided contrastive learning: the student is trained, and a fixed copy gives
+        hidden states as positives. The head is between embeddings and the loss.
+
+        Raises:
+            EncoderError: The embeddings are to be frozen, but the model has no such module.
+        """
         student = self.student
         model = student.model
+        # The columns of the corpus that the method reads.
         self.needs = ("anchor", "positive") if self.variant == "translation" else ("text",)
-        # How the tokens of one layer of the fixed copy become one vector.
+        # How one vector is made of the tokens' states in a layer of the fixed copy.
         self.pooling = Pooling.parse(self.layer_pooling)
-        # Not registered as a module: it is never trained, so checkpoints need not hold it, and a
-        # resumed run copies it again.
+        # ``Backbone`` is no torch module, so the copy is not stored in checkpoints: it is never
+        # trained, and a resumed run copies it again.
         fixed = copy.deepcopy(model).requires_grad_(False)
         self.fixed_backbone = Backbone(
             student.backbone.tokenizer, model=fixed, device=student.device
@@ -255,10 +292,11 @@ class SelfGuided(ContrastiveLearner):
             first_layer, last_layer = fresh_layers(
                 student.model, student.backbone.width, self.head_width, self.head_width
             )
-            # GELU after each, the last one too.
+            # An activation follows the last layer too.
             self.projector = torch.nn.Sequential(
                 first_layer, torch.nn.GELU(), last_layer, torch.nn.GELU()
             ).to(student.device)
+        # Whether the fixed copy has dropout while the student is trained.
         self.set_dropout(fixed, dropout=self.fixed_dropout)
 
     @property
@@ -267,14 +305,16 @@ class SelfGuided(ContrastiveLearner):
         return self.fixed_backbone.model
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch: all texts one below the other; some variants draw a layer per sentence.
+        """Make a batch of sentences, and for some variants of the loss draw a layer for each.
 
         Args:
             rows: The rows of the corpus, (b,).
-            rng: The generator of the layers; 0 is the embedding output.
+            rng: The generator of the layers.
 
         Returns:
-            ``views``, and for variants that contrast with one layer ``layers``, (b,).
+            ``views``, the model inputs of the texts, those of one column of the corpus below those
+            of the other; and for variants that contrast a sentence with one layer of the fixed
+            copy, ``layers``, (b,): the index of its hidden state, 0 for the embedding output.
         """
         batch = super().collate(rows, rng)
         if self.variant not in ("translation", "opt3"):
@@ -284,11 +324,17 @@ class SelfGuided(ContrastiveLearner):
         return batch
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the contrast plus the weighted distance from the initial weights, and both.
+        """Return the losses of self-guided contrastive learning, and as ``loss`` their sum.
+
+        ``contrastive`` contrasts the student's embeddings with layers of its fixed copy; for the
+        variant ``translation``, with those of the sentences' translations. ``distance`` is that of
+        the weights from their start; ``regulariser`` is its weight, and if that is 0, ``loss`` is
+        the contrast alone.
 
         Args:
-            batch: What :meth:`collate` made: ``views``, and for some variants ``layers``, the layer
-                of the fixed copy that was drawn for each sentence, (b,).
+            batch: What :meth:`collate` made: ``views``, the model inputs of the texts, and for some
+                variants ``layers``, the layer of the fixed copy that was drawn for each sentence,
+                (b,).
         """
         embeddings = self.projector(self.student.embed(batch["views"]))
         if self.variant == "translation":
@@ -305,23 +351,24 @@ class SelfGuided(ContrastiveLearner):
                 temperature=self.temperature,
                 variant=self.variant,
             )
-        # ``regulariser`` is the weight of the distance.
         if not self.regulariser:
             return {"loss": contrastive}
         losses = {"contrastive": contrastive, "distance": self.distance()}
-        return weighted_sum(losses, {"distance": self.regulariser})
+        return with_weighted_sum(losses, {"distance": self.regulariser})
 
     def pool_fixed_layers(self, tokens: Tokens) -> torch.Tensor:
-        """Run the fixed copy and pool each of its layers, (b, depth + 1, h), without gradient.
-
-        The first layer is the embedding output.
+        """Embed sentences by each layer of the fixed copy of the student, without gradient.
 
         Args:
             tokens: The model inputs, (b, t) each.
+
+        Returns:
+            The pooled hidden states (b, depth + 1, h); layer 0 is the embedding output.
         """
         layers = range(self.fixed_backbone.depth + 1)
 
         def pool_layers(part: Tokens) -> torch.Tensor:
+            """Return the pooled hidden states of some rows, (b', depth + 1, h)."""
             states = self.fixed_backbone.hidden_states(part, layers)
             return torch.stack(
                 [self.pooling.pool([state], part["attention_mask"]) for state in states], dim=1
@@ -331,9 +378,10 @@ class SelfGuided(ContrastiveLearner):
             return self.student.compute_in_parts(tokens, pool_layers)
 
     def distance(self) -> torch.Tensor:
-        """Return the squared distance of the student's weights from their start.
+        """Return the squared distance of the student's weights from their start, a scalar.
 
-        Frozen weights are omitted, as they would add 0.
+        The fixed copy (``fixed``) has the weights of the start. Frozen weights are omitted, as they
+        would add 0.
         """
         initial = dict(self.fixed.named_parameters())
         tuned = {

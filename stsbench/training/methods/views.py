@@ -32,7 +32,7 @@ from stsbench.training.learner import (
     Learner,
     Losses,
     Rows,
-    weighted_sum,
+    with_weighted_sum,
 )
 from stsbench.training.loop.gather import gather_over_ranks, gather_pairs
 from stsbench.training.objectives import feature_names, nt_xent, pair_features
@@ -83,40 +83,61 @@ class ConSERT(Learner):
     features."""
 
     def __post_init__(self) -> None:
-        """Check that the settings fit each other, and plan the passes through the encoder."""
+        """Check that ConSERT's settings fit each other, and plan the passes through the encoder.
+
+        ``objective`` names what is trained: the contrast of two views of each sentence, the
+        classification of labelled pairs, or both (``joint``). ``views`` names the kinds of the two
+        views.
+
+        Raises:
+            UnknownName: There is no such kind of view.
+            CardError: Two settings contradict each other.
+        """
         self.classifies = self.objective != "contrastive"
         self.contrasts = self.objective != "classification"
+        # The negatives of a contrast are the other sentences of the batch of all processes.
         self.batch_negatives = "joint" if self.contrasts else ""
         for view in self.views:
+            # Only the check: it raises UnknownName.
             look_up("view", view, VIEWS)
         if "adversarial" in self.views and self.objective != "joint":
             raise CardError("adversarial views need labelled pairs; use objective = 'joint'")
-        # Adversarial noise is a gradient taken within the model.
+        # Whether a batch may be computed in chunks. Adversarial noise forbids it: it is made of a
+        # gradient within the model.
         self.chunks = "adversarial" not in self.views
-        # Without a contrast each sentence is only embedded once, unchanged, to be classified.
+        # The kinds of the views that are computed; ``none`` is the unchanged sentence, the only one
+        # that a classification without a contrast needs.
         self.kinds: tuple[str, ...] = self.views if self.contrasts else ("none",)
+        # Whether the model's positions of tokens begin above 0, as RoBERTa's do.
         starts_above_zero = bool(self.student.backbone.positions(torch.ones(1, 1)).any())
         if self.positions_from_zero and not ("shuffle" in self.kinds and starts_above_zero):
             raise CardError(
                 "positions_from_zero changes nothing: it is of view 'shuffle', "
                 "for models like RoBERTa"
             )
+        # The columns of the corpus with sentences, and all that the method reads.
         self.names = ("first", "second") if self.classifies else ("text",)
         self.needs = (*self.names, "label") if self.classifies else self.names
+        # A function from a gradient to adversarial noise.
         self.noise_from_gradient = partial(
             fgv_noise, norm=self.noise_norm, normalise=self.noise_normalised
         )
-        # ``nt_xent`` is the mean over both sides' views, half the sum of their means.
+        # ``nt_xent`` is the mean over all views. With ``sides = "sum"`` the contrast is instead the
+        # mean over the first views plus that over the second ones, which is twice as much.
         self.nt_xent_weight = self.contrastive_weight * (2 if self.sides == "sum" else 1)
         self.features = feature_names(self.features)
-        # The passes over each sentence before any noise is known: one for each other view, and a
-        # clean one ("none") if noise is needed, which is made from its gradient.
+        # The kinds of passes of each sentence through the encoder before adversarial noise is
+        # known: one for each other view. The noise is made of the gradient of a clean pass
+        # ("none"), which is added if it is no view itself.
         self.passes = tuple(kind for kind in self.kinds if kind != "adversarial")
         if "adversarial" in self.kinds and "none" not in self.passes:
             self.passes = (*self.passes, "none")
 
     def prepare(self, columns: Columns) -> None:
-        """Store the corpus, and make a classifier with an output for each label.
+        """Store the corpus; if pairs are classified, make a classifier with an output per label.
+
+        Args:
+            columns: The corpus: sentences, and ``label`` if pairs are classified.
 
         Raises:
             TrainingError: All pairs have the same label.
@@ -129,20 +150,27 @@ class ConSERT(Learner):
             raise TrainingError(f"all pairs have the label '{names[0]}'; a classifier needs two")
         numbers = {name: number for number, name in enumerate(names)}
         self.labels = np.array([numbers[name] for name in columns["label"]], dtype=np.int64)
+        # The inputs of the classifier: features of a pair, each as wide as an embedding.
         width = self.student.backbone.width * len(self.features)
         self.classifier = torch.nn.Linear(width, len(names)).to(self.student.device)
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch of inputs, shuffled positions, labels, and a seed for draws in the encoder.
+        """Make ConSERT's batch.
+
+        ``names`` are the columns of the corpus with sentences; ``passes`` are the kinds of passes
+        of each sentence through the encoder, for example ``shuffle``, which permutes the positions
+        of its tokens.
 
         Args:
             rows: The rows of the corpus, (b,).
-            rng: The generator of the seed, from which all other draws come.
+            rng: The generator of a seed, from which all other draws come.
 
         Returns:
-            For each column its model inputs under its name; ``positions``, (b, t) by column and
-            index of the pass, ``first 1``, for each pass that shuffles; ``labels`` if pairs are
-            classified; and ``seed``.
+            * for each column of ``names`` the model inputs of its sentences, (b, t) each;
+            * ``positions``: shuffled position ids (b, t), by a key such as ``first 1``: the column
+              and the index of the pass that shuffles;
+            * ``labels``, the numbers of the pairs' classes, (b,), if pairs are classified;
+            * ``seed``, for the draws within the encoder.
         """
         seed = int(rng.integers(2**62))
         generator = torch.Generator().manual_seed(seed)
@@ -150,6 +178,7 @@ class ConSERT(Learner):
         batch["positions"] = {}
         for name in self.names:
             mask = batch[name]["attention_mask"]
+            # None: positions from 0; otherwise those of the model, RoBERTa's from 2.
             position_ids = (
                 None if self.positions_from_zero else self.student.backbone.positions(mask)
             )
@@ -160,23 +189,28 @@ class ConSERT(Learner):
                     )
         if self.classifies:
             batch["labels"] = torch.from_numpy(self.labels[rows])
-        # Another seed than that of the shuffles, so that the draws are others.
+        # Another seed than that of the shuffles, so that the draws differ from theirs.
         return {**batch, "seed": seed + 1}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the weighted sum of classification loss and contrast, and those that are used.
+        """Return ConSERT's losses by name, and as ``loss`` their weighted sum.
+
+        ``classification`` is the cross-entropy of classifying pairs; ``contrastive`` contrasts the
+        two views of each sentence. The settings decide whether both or one of them is used.
 
         Args:
-            batch: What :meth:`collate` made: model inputs by column, shuffled ``positions``,
-                ``labels`` of pairs, and a ``seed``.
+            batch: What :meth:`collate` made: model inputs by column of the corpus, shuffled
+                ``positions``, ``labels`` of pairs, and a ``seed``.
         """
         generator = torch.Generator().manual_seed(batch["seed"])
-        # By column the embedding outputs of the clean pass, to which the adversarial view adds
-        # noise: as released, with their dropout.
+        # By column the embedding outputs (the input of the first layer) of the clean pass. The
+        # adversarial view adds noise to them, with their dropout, as ConSERT's code does.
         clean_outputs: dict[str, list[torch.Tensor]] = {name: [] for name in self.names}
-        # By column the embeddings of each of ``passes``.
+        # By column the embeddings (b, h) of each pass through the encoder; ``passes`` are the kinds
+        # of the passes.
         passes_by_name: dict[str, list[torch.Tensor]] = {}
         for name in self.names:
+            # It also appends the clean outputs to the list that it gets.
             passes = self._embed_passes(batch, name, generator, clean_outputs[name])
             passes_by_name[name] = list(passes)
         losses: Losses = {}
@@ -187,18 +221,21 @@ class ConSERT(Learner):
             if "adversarial" in self.kinds:
                 noisy_outputs = self._add_noise(losses["classification"], clean_outputs)
             losses["contrastive"] = self._contrast(batch, passes_by_name, noisy_outputs)
-        return weighted_sum(losses, {"contrastive": self.nt_xent_weight})
+        return with_weighted_sum(losses, {"contrastive": self.nt_xent_weight})
 
     def _classify(
         self, passes_by_name: Mapping[str, Sequence[torch.Tensor]], labels: torch.Tensor
     ) -> torch.Tensor:
-        """Compute the cross-entropy of classifying pairs by their clean embeddings.
+        """Compute the cross-entropy of classifying pairs by their clean embeddings, a scalar.
+
+        ``passes`` are the kinds of passes of each sentence through the encoder; ``none`` is the
+        clean one. Without a clean pass the embeddings of the first pass are classified.
 
         Args:
-            passes_by_name: The embeddings (b, h) of each of ``passes``, by column.
-            labels: The classes of the pairs, (b,).
+            passes_by_name: By column of the corpus (``first``, ``second``) the embeddings (b, h) of
+                each pass.
+            labels: The numbers of the pairs' classes, (b,).
         """
-        # Without a clean pass, the first view is classified.
         clean_index = self.passes.index("none") if "none" in self.passes else 0
         first = passes_by_name["first"][clean_index]
         second = passes_by_name["second"][clean_index]
@@ -211,17 +248,26 @@ class ConSERT(Learner):
         passes_by_name: Mapping[str, Sequence[torch.Tensor]],
         noisy_outputs: Sequence[torch.Tensor],
     ) -> torch.Tensor:
-        """Compute the sum over columns of NT-Xent between the two views of their sentences.
+        """Compute the contrast (NT-Xent) of the two views of each sentence, summed over columns.
+
+        ``kinds`` are the kinds of the two views. The adversarial one is embedded here, the other
+        ones were embedded before.
 
         Args:
             batch: The batch that :meth:`collate` made.
-            passes_by_name: The embeddings (b, h) of each of ``passes``, by column.
-            noisy_outputs: The embedding outputs with noise, in the order of the columns; a batch
-                that is run in parts has one per part, the same parts as in the clean pass.
+            passes_by_name: By column of the corpus the embeddings (b, h) of each pass before, in
+                the order of ``kinds`` without the adversarial one.
+            noisy_outputs: For the adversarial view the embedding outputs with noise, in the order
+                of the columns; a batch that is run in parts has one per part, the same parts as
+                before.
+
+        Returns:
+            The contrast over the sentences of all training processes, a scalar.
         """
         next_noisy_outputs = iter(noisy_outputs)
 
         def use_noisy_output(embeddings: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            """Replace the embedding output by the next one with noise."""
             return next(next_noisy_outputs)
 
         contrasts = []
@@ -242,18 +288,19 @@ class ConSERT(Learner):
     ) -> list[torch.Tensor]:
         """Return embedding outputs with noise by which the loss rises (ConSERT's adversarial view).
 
-        The graph of the loss is kept, so that its gradients can still be computed.
+        The embedding output is the input of the encoder's first layer. The noise is a multiple of
+        the loss's gradient at it.
 
         Args:
             loss: The classification loss, a scalar.
-            clean_outputs: The embedding outputs (b, t, h) that it was computed from, by column;
-                several if a batch was run in parts.
+            clean_outputs: By column of the corpus the embedding outputs (b, t, h) that the loss was
+                computed from; several if a batch was run in parts.
 
         Returns:
             The outputs with noise, one column's after the other's.
         """
         outputs = list(chain.from_iterable(clean_outputs.values()))
-        # The graph is needed once more, for the backward pass of the loss.
+        # The graph is retained, as the backward pass of the loss needs it once more.
         gradients = torch.autograd.grad(loss, outputs, retain_graph=True)
         return [
             output + self.noise_from_gradient(gradient)
@@ -263,21 +310,26 @@ class ConSERT(Learner):
     def _embed_passes(
         self, batch: Batch, name: str, generator: torch.Generator, recorded: list[torch.Tensor]
     ) -> Iterator[torch.Tensor]:
-        """Yield the embeddings (b, h) of each pass without noise.
+        """Yield the embeddings (b, h) of each pass of some sentences, except the adversarial one.
+
+        ``passes`` are the kinds of the passes: ``shuffle``, a cutoff, or ``none``, the clean one. A
+        cutoff sets parts of the embedding output, the input of the first layer, to zero.
 
         Args:
             batch: The batch that :meth:`collate` made.
-            name: The column to embed.
+            name: The column of the corpus to embed.
             generator: The generator of the cutoffs.
-            recorded: A list to which the embedding output of the first clean pass is appended, if a
-                view is adversarial; by parts if the batch is run in parts.
+            recorded: An empty list. If a view is adversarial, the embedding output of the first
+                clean pass is appended to it, in several tensors if the batch is run in parts.
         """
 
         def record_output(embeddings: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            """Append the embedding output to ``recorded``, and return it unchanged."""
             recorded.append(embeddings)
             return embeddings
 
         for index, kind in enumerate(self.passes):
+            # A change of the embedding output.
             transform: Transform | None = None
             if kind in CUTOFFS:
                 transform = partial(
@@ -339,20 +391,22 @@ class CLEAR(ContrastiveLearner):
     mlm_rate: HiddenShare = 0.15
 
     def __post_init__(self) -> None:
-        """Make the two changes of words, and the projection; add a marker to the vocabulary.
+        """Make CLEAR's two changes of words, and the projection between embedding and loss.
 
-        The marker stands for deleted words; tokenizer and model are changed in place if they lack
-        it.
+        ``first`` and ``second`` name the changes, each of which makes a view of a sentence. Some
+        put a marker in the place of deleted words; a tokenizer and model that lack this token get
+        it, in place.
         """
         student = self.student
         operator_names = (self.first, self.second)
+        # Functions of words and a generator that return new words.
         self.operators = [OPERATORS[name](self) for name in operator_names]
-        # Synonyms may come from WordNet's open files, which other processes cannot share.
+        # Whether other processes can make batches: they cannot share WordNet's open files, from
+        # which synonyms may come.
         self.made_ahead = "substitute" not in operator_names
         if any(name.startswith("delete") for name in operator_names):
-            # The tokenizer and the model get the token if they lack it.
             student.backbone.tokenizer.add_tokens(
-                [AddedToken(texts.DELETED, special=True)], special_tokens=True
+                [AddedToken(texts.DELETION_MARKER, special=True)], special_tokens=True
             )
             model = student.language_model if student.language_model is not None else student.model
             if len(student.backbone.tokenizer) > model.get_input_embeddings().num_embeddings:
@@ -368,12 +422,18 @@ class CLEAR(ContrastiveLearner):
             self.projector = torch.nn.Sequential(make_linear(), torch.nn.ReLU(), make_linear())
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch: both views one below the other, and the sentences with tokens hidden.
+        """Make CLEAR's batch: two views of each sentence, made by two changes of its words.
 
         Args:
             rows: The rows of the corpus, (b,).
             rng: The generator of the changes of words and of the hidden tokens.
+
+        Returns:
+            ``views``, model inputs (2b, t) each: the first views above the second ones; and if
+            masked language modelling has a weight, ``hidden``, the unchanged sentences with tokens
+            hidden, and ``labels``, their true ids.
         """
+        # Functions from a text to a text.
         changes = [texts.word_augmentation(operator, rng) for operator in self.operators]
         view_texts = [change(text) for change in changes for text in self.texts_of(rows)]
         batch: Batch = {"views": self.inputs_of_texts(view_texts)}
@@ -384,10 +444,15 @@ class CLEAR(ContrastiveLearner):
         return batch
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return the contrast plus the weighted masked language modelling, and each of the two.
+        """Return CLEAR's losses by name, and as ``loss`` their weighted sum.
+
+        ``contrastive`` contrasts the two views of each sentence, over the sentences of all training
+        processes. ``mlm`` is the loss of masked language modelling; if its weight is 0, ``loss`` is
+        the contrast alone.
 
         Args:
-            batch: What :meth:`collate` made: ``views``, and ``hidden`` unless that weight is 0.
+            batch: What :meth:`collate` made, model inputs: ``views``, the first views above the
+                second ones, and ``hidden``, sentences with tokens hidden.
         """
         first_views, second_views = gather_pairs(
             self.projector(self.student.embed(batch["views"])), views=2
@@ -396,4 +461,4 @@ class CLEAR(ContrastiveLearner):
         if not self.mlm_weight:
             return {"loss": contrastive}
         losses = {"contrastive": contrastive, "mlm": self.hidden_token_loss(batch["hidden"])}
-        return weighted_sum(losses, {"mlm": self.mlm_weight})
+        return with_weighted_sum(losses, {"mlm": self.mlm_weight})

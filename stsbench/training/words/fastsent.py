@@ -48,19 +48,27 @@ class HuffmanTree(NamedTuple):
 
     @classmethod
     def build(cls, counts: Sequence[int]) -> HuffmanTree:
-        """Build the tree from the words' frequencies.
+        """Build the Huffman tree of words: a binary tree with frequent words near its root.
 
-        Among equal counts the first word, and a word before a node, is joined first: the heap
-        compares (count, number), and inner nodes are numbered after the words.
+        The two rarest words or nodes are joined under a new inner node, again and again until one
+        node, the root, is left. Among equal counts the first word is joined first, and a word
+        before a node: the heap compares (count, number), and inner nodes are numbered after the
+        words.
 
         Args:
-            counts: The frequency of each word, by falling frequency.
+            counts: The frequency of each word, the highest first.
+
+        Returns:
+            The tree as the path of each word from the root: the steps of word i are at
+            ``offsets[i]`` to ``offsets[i + 1] - 1``, with the inner node of each step in ``points``
+            and the branch taken there, 0 or 1, in ``codes``.
         """
         n_words = len(counts)
         # While the tree is built, inner node i has the number n_words + i.
         heap = [(int(count), word) for word, count in enumerate(counts)]
         heapq.heapify(heap)
-        # By the number of a word or node: its parent, an inner node from 0, and its branch there.
+        # For the number of a word or node: the index of the inner node above it, from 0, and its
+        # branch there.
         parents: dict[int, tuple[int, int]] = {}
         for node in range(n_words - 1):
             # Join the two rarest: the rarer one is at branch 0.
@@ -92,7 +100,7 @@ MAX_LEARNED_PRODUCT = 6.0
 """The absolute product from which a node is not learned from."""
 _steps = np.arange(SIGMOID_VALUES, dtype=np.float32) / np.float32(SIGMOID_VALUES)
 _exponentials = np.exp((_steps * 2 - 1) * MAX_LEARNED_PRODUCT)
-SIGMOID = (_exponentials / (_exponentials + 1)).astype(np.float32)
+SIGMOID_TABLE = (_exponentials / (_exponentials + 1)).astype(np.float32)
 """The released sigmoid: its value at the left end of each of a thousand steps from -6 to 6."""
 
 
@@ -114,20 +122,21 @@ def _learn_word(
     rate: np.float32,
     use_mean: bool,
 ) -> float:
-    """Learn to predict one word from a sentence's words (t,), and return minus its log probability.
+    """Learn to predict one word from a sentence's words, and return minus its log probability.
 
-    This is word2vec's hierarchical softmax: the word's probability is the product of those of the
-    branches on its path down the Huffman tree. At each inner node a step of gradient descent is
-    taken on the node's vector at once, on the words' vectors after the whole path.
+    This is word2vec's hierarchical softmax. The sentence is the sum or mean of its words' vectors.
+    The predicted word is a leaf of a binary tree; its probability is the product of those of the
+    branches on its path. The probability of branch 0 at a node is the sigmoid of the dot product of
+    sentence and node vector. Node vectors change at once, word vectors after the whole path.
 
     Args:
         word_ids: The ids of the sentence's words, (t,).
-        points: The inner nodes on the word's path, (depth,).
+        points: The inner nodes on the path of the word to predict, (depth,).
         codes: The branches that the path takes there, 0 left and 1 right, (depth,).
-        word_vectors: The source vectors of all words, (words, d), changed in place.
+        word_vectors: The vectors of all words, (words, d), changed in place.
         node_vectors: The vectors of the inner nodes (words, d), changed in place.
         rate: The learning rate.
-        use_mean: Average the source vectors instead of summing them.
+        use_mean: Average the words' vectors instead of summing them.
     """
     share = np.float32(1.0) / np.float32(max(len(word_ids), 1))
     state = np.zeros(word_vectors.shape[1], np.float32)
@@ -135,6 +144,7 @@ def _learn_word(
         state += word_vectors[word]
     if use_mean:
         state *= share
+    # The change of the words' vectors, summed over the nodes.
     error = np.zeros(word_vectors.shape[1], np.float32)
     loss = 0.0
     for depth in range(len(points)):
@@ -143,22 +153,20 @@ def _learn_word(
         for dimension in range(len(state)):
             product += state[dimension] * node[dimension]
         signed_product = product if codes[depth] == 0 else -product
-        # softplus of minus the product: minus the log probability of the branch, for any product.
+        # Minus the log probability of the branch, log(1 + exp(-signed_product)), without overflow.
         loss += max(-signed_product, 0.0) + np.log1p(np.exp(-abs(signed_product)))
-        # Nothing is learned from a branch that is nearly certain, right or wrong, as in word2vec.
+        # As in word2vec nothing is learned from a branch that is nearly certain, right or wrong.
         if product <= -MAX_LEARNED_PRODUCT or product >= MAX_LEARNED_PRODUCT:
             continue
-        # As released, steps per unit are rounded down (1000 // 6 // 2), so that the index of a
-        # product is a little too low.
+        # The table's steps per unit, rounded down as in the authors' code: indices are a bit low.
         steps_per_unit = np.float32(SIGMOID_VALUES // 6 // 2)
         index = int((product + np.float32(MAX_LEARNED_PRODUCT)) * steps_per_unit)
-        probability = SIGMOID[index]
+        probability = SIGMOID_TABLE[index]
         step = (np.float32(1 - codes[depth]) - probability) * rate
         for dimension in range(len(state)):
             error[dimension] += step * node[dimension]
             node[dimension] += step * state[dimension]
-    # The gradient of a sum would be the whole error for each word; the released code divides it by
-    # their number. For the mean it divides nothing, where the gradient would.
+    # As in the authors' code; in the true gradient it is the mean that divides the error.
     if not use_mean:
         error *= share
     for word in word_ids:
@@ -180,32 +188,36 @@ def learn_block(
     autoencode: bool,
     use_mean: bool,
 ) -> tuple[float, int]:
-    """Learn, word by word, to predict the words of sentences' neighbours from the sentences' own.
+    """Learn, word by word, to predict the words of neighbouring sentences from a sentence's words.
+
+    This is FastSent's training on a batch: the words of a sentence predict each word of the
+    sentences before and after it.
 
     Args:
-        center_rows: The rows of the sentences that predict, each with a neighbour on both sides.
-        ids: The words that predict, of all sentences.
-        offsets: The start of each sentence in ``ids``.
-        targets: The words to predict: the same as ``ids``, or another draw of them.
-        target_offsets: The start of each sentence in ``targets``.
-        tree: The Huffman tree of the words.
-        word_vectors: The source vectors of all words, (words, d), changed in place.
-        node_vectors: The vectors of the inner nodes (words, d), changed in place.
+        center_rows: The indices of the sentences that predict, each with a neighbour on both sides.
+        ids: The ids of the words that predict, those of all sentences of the corpus.
+        offsets: The start of each sentence in ``ids``, and the end.
+        targets: The ids of the words to predict: as ``ids``, or another random selection of words.
+        target_offsets: The start of each sentence in ``targets``, and the end.
+        tree: The Huffman tree of the words, by which a word is predicted.
+        word_vectors: The vectors of all words, (words, d), changed in place.
+        node_vectors: The vectors of the tree's inner nodes (words, d), changed in place.
         rate: The learning rate.
         autoencode: Predict the sentence's own words too.
-        use_mean: Average the source vectors instead of summing them.
+        use_mean: Average the words' vectors instead of summing them.
 
     Returns:
         The summed loss, and the number of predicted words.
     """
     loss = 0.0
-    count = 0
+    n_predicted = 0
     for row in center_rows:
         sentence_ids = ids[offsets[row] : offsets[row + 1]]
         for neighbour in (row - 1, row, row + 1):
             if neighbour == row and not autoencode:
                 continue
             for word in targets[target_offsets[neighbour] : target_offsets[neighbour + 1]]:
+                # The word's steps in the tree.
                 path = slice(tree.offsets[word], tree.offsets[word + 1])
                 loss += _learn_word(
                     sentence_ids,
@@ -216,14 +228,14 @@ def learn_block(
                     rate,
                     use_mean,
                 )
-                count += 1
-    return loss, count
+                n_predicted += 1
+    return loss, n_predicted
 
 
 def _subsample(
     tokens: TokenIds, keep_probabilities: Float64Array, rng: np.random.Generator
 ) -> tuple[npt.NDArray[np.int32], IndexArray]:
-    """Draw words of all sentences to keep.
+    """Draw the words of all sentences that are kept; frequent words are kept less often.
 
     Args:
         tokens: The word ids of all sentences.
@@ -263,18 +275,19 @@ class FastSentTraining(StandaloneMethod):
     lowercase: bool = False
 
     def prepare(self, columns: Columns, seed: int) -> PreparedTraining:
-        """Read the column ``text`` (and ``document_id``), and draw the first vectors.
+        """Prepare FastSent's training: vectors to train, and functions for the loop to call.
 
         Args:
-            columns: The corpus, sentences in the order of the text.
+            columns: The corpus: ``text``, sentences in order, and perhaps ``document_id``.
             seed: The seed of the first vectors and of the sampled words.
         """
         tokenize = make_tokeniser(self.tokens, lowercase=self.lowercase)
         sentences, documents, vocabulary = read_ordered(columns, tokenize, min_count=self.min_count)
         tokens = TokenIds.from_lists(vocabulary.ids(sentences))
+        # For each word the probability that an occurrence of it is kept.
         keep_probabilities = self.keep_probabilities(vocabulary)
         tree = HuffmanTree.build(vocabulary.counts.tolist())
-        # Source vectors begin uniform within 0.5 / size, inner nodes at zero.
+        # Vectors of words begin uniform within 0.5 / size, those of the tree's inner nodes at zero.
         shape = (len(vocabulary.words), self.size)
         source = ((np.random.default_rng(seed).random(shape) - 0.5) / self.size).astype(np.float32)
         nodes = np.zeros(shape, dtype=np.float32)
@@ -288,7 +301,10 @@ class FastSentTraining(StandaloneMethod):
             return _subsample(tokens, keep_probabilities, rng)
 
         def batches() -> Iterator[tuple[IndexArray, Draws]]:
-            """Yield the rows with neighbours in each batch, and the epoch's draws of words."""
+            """Yield the batches of an epoch: the rows of sentences with neighbours, and words.
+
+            The words that predict, and those to predict, are drawn for the whole epoch at once.
+            """
             input_words = draw_words()
             target_words = draw_words()
             for start in batch_starts:
@@ -297,6 +313,7 @@ class FastSentTraining(StandaloneMethod):
                 yield center_rows, (*input_words, *target_words)
 
         def learn_batch(batch: tuple[IndexArray, Draws], step: int) -> tuple[float, int]:
+            """Learn from a batch; return the summed loss and the number of predicted words."""
             epoch, batch_in_epoch = divmod(step, len(batch_starts))
             n_finished = epoch * len(sentences) + batch_in_epoch * self.batch_size
             rate = self.decayed_rate(n_finished, len(sentences) * self.epochs)
@@ -308,26 +325,24 @@ class FastSentTraining(StandaloneMethod):
         source_tensor = torch.from_numpy(source)
         config = FastSentConfig(size=self.size, lowercase=self.lowercase)
         params = {"mean": self.mean, "tokens": self.tokens}
+        tensors = {"source": source_tensor}
         return PreparedTraining(
             trained_tensors={"source": source_tensor, "nodes": torch.from_numpy(nodes)},
-            encoder_files=WordEncoderFiles(
-                "fastsent", config, {"source": source_tensor}, params, vocabulary.words
-            ),
+            encoder_files=WordEncoderFiles("fastsent", config, tensors, params, vocabulary.words),
             batches=batches,
             learn_batch=learn_batch,
             steps_per_epoch=len(batch_starts),
         )
 
     def decayed_rate(self, done: int, total: int) -> float:
-        """Return the learning rate after some sentences: it falls linearly to ``min_rate``.
+        """Return the learning rate, which falls linearly from ``learning_rate`` to ``min_rate``.
 
         Args:
             done: The number of sentences that were learned from, in all epochs.
             total: The number of sentences of the whole training.
         """
-        return max(
-            self.learning_rate - (self.learning_rate - self.min_rate) * done / total, self.min_rate
-        )
+        rate = self.learning_rate - (self.learning_rate - self.min_rate) * done / total
+        return max(rate, self.min_rate)
 
     def keep_probabilities(self, vocabulary: Vocabulary) -> Float64Array:
         """Compute the probability that a word is read or predicted, (words,), by gensim's rule.
@@ -342,7 +357,7 @@ class FastSentTraining(StandaloneMethod):
         if not threshold:
             return np.ones(len(vocabulary.words))
         relative_threshold = threshold / vocabulary.counts  # s / f
-        # sqrt(1 / r) * r is sqrt(r), in gensim's order of operations.
+        # sqrt(1 / r) * r is sqrt(r); in gensim's order of operations it rounds as gensim does.
         root = np.sqrt(1 / relative_threshold) * relative_threshold
         probabilities: Float64Array = np.minimum(root + relative_threshold, 1.0)
         return probabilities

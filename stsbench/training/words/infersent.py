@@ -52,12 +52,13 @@ class PairClassifier(nn.Module):
         self.head = nn.Sequential(*(nn.Linear(wide, narrow) for wide, narrow in pairwise(sizes)))
 
     def forward(self, first: Side, second: Side) -> Tensor:
-        """Return logits (b, c) of the classes of pairs.
+        """Return the logits of the c classes of pairs of sentences, (b, c).
 
         Args:
-            first: Word vectors and lengths of the first sentences.
-            second: Word vectors and lengths of the second sentences.
+            first: The word vectors (b, t, w) and the lengths (b,) of the first sentences.
+            second: Those of the second sentences.
         """
+        # Embeddings (b, d).
         u = self.encoder(*first)
         v = self.encoder(*second)
         # "infersent" is the preset of features u, v, |u - v| and u * v.
@@ -76,12 +77,16 @@ class LabelledPairs(NamedTuple):
     """The word vectors, (words + 1, w); the last row is zero."""
 
     def batch(self, rows: Rows) -> tuple[Side, Side, Tensor]:
-        """Return some pairs and their labels (b,).
+        """Return some labelled pairs of sentences as a batch.
 
         Args:
             rows: The indices of the pairs, (b,).
+
+        Returns:
+            The first sentences and the second ones, each as word vectors (b, t, w) and lengths
+            (b,); and the labels (b,).
         """
-        # ``tokens`` has all first sentences before the second ones.
+        # All first sentences are stored before the second ones.
         first = self._look_up(rows)
         second = self._look_up(rows + len(self.labels))
         return first, second, self.labels[torch.from_numpy(rows)]
@@ -121,13 +126,17 @@ class InferSentTraining(StandaloneMethod):
     """The share of pairs, the last ones, on which accuracy is computed."""
 
     def prepare(self, columns: Columns, seed: int) -> PreparedTraining:
-        """Read the columns ``first``, ``second`` and ``label``, and make model, optimiser, batches.
+        """Prepare InferSent's training: the model to train, and functions for the loop to call.
+
+        The last pairs, a share ``held_out`` of all, are not learned from: the accuracy on them
+        decides about the learning rate after each epoch.
 
         Args:
-            columns: The corpus of pairs.
+            columns: The corpus of pairs: ``first``, ``second`` and ``label``.
             seed: The seed of the order of pairs; torch's, of the weights, is set already.
         """
         path = find_vectors(self.vectors)
+        # SHA-256 of the file of word vectors.
         digest = cached_file_sha256(path)
         rng = np.random.default_rng(seed)
         vectors = open_vectors(path, sha256=digest)
@@ -156,16 +165,15 @@ class InferSentTraining(StandaloneMethod):
             return self.step(model, optimiser, *pairs.batch(rows)), 1
 
         def examine_round(best_accuracy: float) -> tuple[float, dict[str, float]]:
+            """Return the accuracy on held-out pairs, and numbers to record; may lower the rate."""
             held_out_rows = np.arange(n_training, n_pairs)
-            # The released code compares hundredths of a percent.
+            # Rounded to hundredths of a percent, which the authors' code compares.
             new_accuracy = round(accuracy(model, pairs, held_out_rows), 4)
+            settings = optimiser.param_groups[0]
+            # Not better than the best so far: learn more slowly.
             if new_accuracy <= best_accuracy:
-                optimiser.param_groups[0]["lr"] /= self.shrink
-            measures = {
-                "accuracy": new_accuracy,
-                "learning_rate": optimiser.param_groups[0]["lr"],
-            }
-            return new_accuracy, measures
+                settings["lr"] /= self.shrink
+            return new_accuracy, {"accuracy": new_accuracy, "learning_rate": settings["lr"]}
 
         return PreparedTraining(
             trained_tensors=model.state_dict(),
@@ -181,7 +189,7 @@ class InferSentTraining(StandaloneMethod):
     def _encoder_files(
         self, encoder: BiLstm, word_size: int, vectors_sha256: str
     ) -> WordEncoderFiles:
-        """Return the encoder without the classifier.
+        """Return what is written of the trained encoder: settings and weights, no classifier.
 
         Args:
             encoder: The trained encoder.
@@ -204,17 +212,19 @@ class InferSentTraining(StandaloneMethod):
         )
 
     def make_model(self, word_size: int, n_classes: int) -> PairClassifier:
-        """Make the encoder and the classifier over the features of pairs.
+        """Make InferSent's encoder, and the classifier of pairs that it is trained with.
 
-        Version 1 is trained with padding in the maximum, as it was originally: a zero at padding
-        may then win over the states of the words.
+        The encoder's embedding is the maximum over the states of an LSTM in both directions. As in
+        the authors' code, version 1 is trained with the zeros at padding in the maximum, which may
+        exceed the states of words; version 2 without them.
 
         Args:
-            word_size: The size of a word vector.
+            word_size: The dimensions of a word vector.
             n_classes: The number of distinct labels.
         """
         padding: Padding = "batch" if self.version == 1 else "masked"
-        # 4 features of pairs, each of 2 directions of the LSTM.
+        # The widths of the classifier's layers. Its input are 4 features of a pair, each as wide as
+        # the 2 directions of the LSTM.
         sizes = (4 * 2 * self.hidden, self.head_size, self.head_size, n_classes)
         return PairClassifier(BiLstm(word_size, self.hidden, padding), sizes)
 
@@ -226,19 +236,20 @@ class InferSentTraining(StandaloneMethod):
         second: Side,
         labels: Tensor,
     ) -> float:
-        """Learn from one batch and return its mean loss.
+        """Learn from one batch of labelled pairs, and return its mean loss.
 
-        A long gradient reduces the learning rate for this step only, as in the released code.
+        A gradient longer than ``clip`` is not shortened; instead the learning rate is reduced for
+        this step, as in the authors' code.
 
         Args:
             model: The classifier of pairs, changed in place.
-            optimiser: SGD over its weights.
-            first: The first sentences of b pairs.
-            second: The second sentences.
-            labels: The classes of the pairs, (b,).
+            optimiser: Stochastic gradient descent over the model's weights.
+            first: The word vectors (b, t, w) and lengths (b,) of the first sentences.
+            second: Those of the second sentences.
+            labels: The numbers of the pairs' classes, (b,).
         """
         optimiser.zero_grad()
-        # In the released code the losses are summed and divided by the batch size.
+        # The mean over the pairs, as in the authors' code.
         loss = nn.functional.cross_entropy(model(first, second), labels)
         loss.backward()  # type: ignore[no-untyped-call]
         gradients = [
@@ -253,10 +264,13 @@ class InferSentTraining(StandaloneMethod):
         return float(loss.detach())
 
     def _read(self, columns: Columns, vectors: WordVectors) -> tuple[LabelledPairs, int]:
-        """Look up the words of all pairs; a sentence without a known word is one zero vector.
+        """Split all sentences into words, and look up their word vectors.
+
+        A sentence without a word that has a vector becomes one zero vector. Labels are numbered in
+        alphabetical order.
 
         Args:
-            columns: The corpus of pairs.
+            columns: The corpus of pairs: ``first``, ``second`` and ``label``.
             vectors: The file of word vectors.
 
         Returns:
@@ -266,8 +280,10 @@ class InferSentTraining(StandaloneMethod):
             TrainingError: All labels are the same.
         """
         tokenize = make_tokeniser(self.tokens, lowercase=self.lowercase)
+        # The words that the authors' version puts before and after each sentence.
         release = INFERSENT_RELEASES[self.version]
         texts = [*columns["first"], *columns["second"]]
+        # The rows of each text's words in ``table``, a matrix of the word vectors.
         ids_by_text, table = vectors.make_table(
             [[release.start_word, *tokenize(text), release.end_word] for text in texts]
         )

@@ -55,12 +55,16 @@ class SkipThoughts(GruHalf):
     """
 
     def __init__(self, words: int, half: GruTable, *, condition: Condition = "state") -> None:
-        """Make the layers with the released code's initial weights.
+        """Make Skip-Thoughts' layers, with the initial weights of the authors' code.
+
+        An encoder (a recurrent network, GRU) embeds a sentence; one decoder for each side predicts
+        the words of the sentence before and of the one after it.
 
         Args:
             words: The number of words of the vocabulary.
-            half: The sizes of word vectors and states of the encoder.
-            condition: How a decoder reads the sentence: as its first state, or at every step.
+            half: The dimensions of the encoder's word vectors and states.
+            condition: How a decoder reads the sentence: ``state``, as its first state, or
+                ``steps``, at every step.
         """
         super().__init__(words, half)
         self.each_step = condition == "steps"
@@ -69,11 +73,12 @@ class SkipThoughts(GruHalf):
             {side: nn.GRU(input_size, half.size, batch_first=True) for side in NEIGHBOUR_OFFSETS}
         )
         self.output = nn.Linear(half.size, words)
-        # Square matrices (all recurrent ones) begin orthogonal, others uniform.
+        # Square matrices (all recurrent ones) begin orthogonal, the others uniform. The word
+        # vectors (``embedding``) have their initial values already.
         for name, parameter in self.named_parameters():
             if "bias" in name:
                 nn.init.zeros_(parameter)
-                # The released GRU has one bias per gate, torch's has two: the second stays zero.
+                # The authors' GRU has one bias per gate, torch's has two: the second stays zero.
                 parameter.requires_grad_("bias_hh" not in name)
             elif name != "embedding":
                 # A parameter of a GRU has the matrices of its three gates, one below the other.
@@ -85,17 +90,21 @@ class SkipThoughts(GruHalf):
                         nn.init.uniform_(matrix, -0.1, 0.1)
 
     def compute_cost(self, tokens: TokenIds, rows: Rows) -> Tensor:
-        """Compute the summed cost of some sentences, a scalar.
+        """Compute Skip-Thoughts' cost of some sentences, a scalar.
 
-        It is minus the log probability of every word of the sentences before and after each, by a
-        decoder for either side (Kiros et al. 2015, section 2). The end of a sentence is a word.
+        From the embedding of a sentence one decoder predicts the words of the sentence before it,
+        and another those of the sentence after it. The cost is the sum of minus the log
+        probabilities of all these words (Kiros et al. 2015, section 2). The end of a sentence is a
+        word too.
 
         Args:
             tokens: The word ids of all sentences, in the order of the text.
-            rows: The sentences, (b,), none of them the first or the last of a document.
+            rows: The indices of the sentences, (b,), none of them the first or the last of a
+                document.
         """
         embeddings = self(*make_batch(tokens, rows))  # (b, d)
         costs = []
+        # The sides are "next" and "previous", with the offsets 1 and -1.
         for side, offset in NEIGHBOUR_OFFSETS.items():
             # The neighbours of all sentences on this side: ids (b, t) and their lengths (b,).
             ids, lengths = make_batch(tokens, rows + offset)
@@ -103,6 +112,7 @@ class SkipThoughts(GruHalf):
             # first: (b, t, w), the vectors of all words but the last behind one of zeros.
             inputs = nn.functional.pad(self.embedding[ids[:, :-1]], (0, 0, 1, 0))
             initial_state = None
+            # A setting: whether a decoder reads the embedding at each step, or as its first state.
             if self.each_step:
                 # The sentence's embedding stands beside each word.
                 repeated = embeddings.unsqueeze(1).expand(-1, inputs.shape[1], -1)
@@ -114,32 +124,35 @@ class SkipThoughts(GruHalf):
             # For the words of all neighbours, without padding: (words, vocabulary).
             distributions = torch.softmax(self.output(states[is_word]), dim=1)
             true_probabilities = distributions.gather(1, ids[is_word].unsqueeze(1))
-            # ADDED_PROBABILITY keeps the logarithm finite, as released.
+            # A small number is added, as in the authors' code, to keep the logarithm finite.
             costs.append(-torch.log(true_probabilities + ADDED_PROBABILITY).sum())
         return torch.stack(costs).sum()
 
 
 def released_adam_factor(step: int) -> float:
-    """Return the released Adam's learning rate at this step, as a factor of PyTorch's.
+    """Return by which factor Skip-Thoughts' own Adam takes longer steps than PyTorch's.
 
-    Its means decay by 0.9 and 0.999, but are corrected for 0.1 and 0.001, an error of the released
-    code that is reproduced: the first steps are up to three times as long.
+    Adam corrects its running means for their start at zero. In the authors' code the means decay by
+    0.9 and 0.999 but are corrected as if they decayed by 0.1 and 0.001. This error is reproduced:
+    it makes the first steps up to three times as long.
 
     Args:
         step: The number of the step, from 0.
     """
     t = step + 1
+    # The factor of a step by which Adam corrects both means.
     released_correction = (1 - 0.001**t) ** 0.5 / (1 - 0.1**t)
     torch_correction = (1 - 0.999**t) ** 0.5 / (1 - 0.9**t)
     return float(released_correction / torch_correction)
 
 
 def released_adam_epsilon(step: int) -> float:
-    """Return the epsilon with which PyTorch's Adam takes the released step.
+    """Return the epsilon with which PyTorch's Adam takes the step of the authors' code.
 
-    TensorFlow's code, and Skip-Thoughts' own, add 1e-8 to the root of the second mean before the
-    root is corrected for the mean's start at zero, PyTorch after. So the correction, which divides
-    by sqrt(1 - 0.999^t), is applied to the epsilon here.
+    Adam divides by the root of the mean squared gradient, plus a small epsilon; the root is
+    corrected for the mean's start at zero by the divisor sqrt(1 - 0.999^t) at step t. TensorFlow's
+    Adam, and Skip-Thoughts' own, add 1e-8 before this correction, PyTorch after it. So here the
+    epsilon is divided too.
 
     Args:
         step: The number of the step, from 0.
@@ -148,10 +161,10 @@ def released_adam_epsilon(step: int) -> float:
 
 
 def limit_norm(gradients: Sequence[Tensor], norm: Tensor, limit: float) -> None:
-    """Scale gradients in place so that their norm, if above the limit, is the limit.
+    """Scale gradients in place so that their norm, if it exceeds the limit, becomes the limit.
 
     Args:
-        gradients: The gradients.
+        gradients: The gradients of some parameters.
         norm: The norm of all of them together, a scalar.
         limit: The largest norm.
     """
@@ -196,22 +209,28 @@ class SkipThoughtsTraining(NeighbourTraining):
     does so only for SICK."""
 
     def prepare(self, columns: Columns, seed: int) -> PreparedTraining:
-        """Read the column ``text`` (and ``document_id``), and make model, optimiser and batches.
+        """Prepare Skip-Thoughts' training: read the corpus, make model, optimiser and batches.
 
         Args:
-            columns: The corpus, sentences in the order of the text.
+            columns: The corpus: ``text``, sentences in order, and perhaps ``document_id``.
             seed: The seed of the batches; torch's, of the weights, is set already.
+
+        Returns:
+            The model, and the functions with which a loop makes batches and learns.
         """
         tokenize = make_tokeniser(self.tokens, lowercase=self.lowercase)
         rng = np.random.default_rng(seed)
         sentences, documents, vocabulary = read_ordered(
             columns, tokenize, specials=(EOS, UNKNOWN), limit=self.vocabulary
         )
-        # 0 is EOS, the first word.
+        # Each sentence ends with id 0: the word for the end of a sentence is first in the
+        # vocabulary.
         tokens = TokenIds.from_lists(
             [[*ids, 0] for ids in vocabulary.ids(sentences, unknown=UNKNOWN)]
         )
+        # The rows of the sentences with two neighbours.
         triples = self.find_triples(tokens, documents)
+        # The dimensions of the encoder.
         table = GruTable(
             word_size=self.word_size, hidden=self.hidden, bidirectional=self.bidirectional
         )
@@ -219,9 +238,10 @@ class SkipThoughtsTraining(NeighbourTraining):
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
 
         def learn_batch(rows: Rows, step: int) -> tuple[float, int]:
+            # A mean cost counts as one loss.
             return self._learn_batch(model, optimiser, tokens, rows, step), 1
 
-        # How many triples have a source of each length: batches hold one length.
+        # The number of these sentences of each length: the sentences of a batch have one length.
         _, sizes = np.unique(tokens.lengths[triples], return_counts=True)
         return PreparedTraining(
             trained_tensors=model.state_dict(),
@@ -242,16 +262,16 @@ class SkipThoughtsTraining(NeighbourTraining):
         rows: Rows,
         step: int,
     ) -> float:
-        """Take one step on the neighbours of some sentences, and return the mean cost of a word.
+        """Learn to predict the neighbours of some sentences; return the mean cost of their words.
 
         Args:
             model: The encoder and decoders, changed in place.
-            optimiser: Adam, set to the steps of the released code.
+            optimiser: Adam over the model's weights.
             tokens: The word ids of all sentences.
-            rows: The sentences of the batch, (b,).
+            rows: The indices of the sentences of the batch, (b,).
             step: The number of finished steps.
         """
-        # With this rate and epsilon PyTorch's Adam takes the same step as the released code's.
+        # With this rate and epsilon PyTorch's Adam takes the same step as the authors' code.
         rate = self.learning_rate * released_adam_factor(step)
         optimiser.param_groups[0].update(lr=rate, eps=released_adam_epsilon(step))
         optimiser.zero_grad()
@@ -262,7 +282,7 @@ class SkipThoughtsTraining(NeighbourTraining):
         ]
         limit_norm(gradients, nn.utils.get_total_norm(gradients), self.clip)
         optimiser.step()
-        # The predicted words: all those of the sentences before and after each.
+        # The number of predicted words: all those of the sentences before and after each.
         n_words = sum(
             int(tokens.lengths[rows + offset].sum()) for offset in NEIGHBOUR_OFFSETS.values()
         )
@@ -271,14 +291,16 @@ class SkipThoughtsTraining(NeighbourTraining):
     def _encoder_files(
         self, model: SkipThoughts, table: GruTable, words: Sequence[str]
     ) -> WordEncoderFiles:
-        """Return the encoder to write: word vectors and GRU, without decoders and output layer.
+        """Return what is written of the trained encoder: settings, word vectors and GRU.
+
+        Decoders and output layer are only for training.
 
         Args:
             model: The trained model.
             table: The sizes of the encoder's GRU and word vectors, as its ``config.json`` has them.
             words: The vocabulary, in the order of the word vectors.
         """
-        # The released encoder has two halves of these names; here one of them is trained.
+        # The authors' encoder has two halves, "uni" and "bi" (directional); here one is trained.
         name = "bi" if self.bidirectional else "uni"
         config = HalvesConfig(
             halves={name: table}, unknown=UNKNOWN, eos=EOS, lowercase=self.lowercase
@@ -297,12 +319,14 @@ class SkipThoughtsTraining(NeighbourTraining):
     def find_triples(self, tokens: TokenIds, documents: npt.NDArray[np.int64]) -> Rows:
         """Return the rows of sentences with two neighbours, all three shorter than ``max_words``.
 
+        The neighbours are the sentences before and after it in its document.
+
         Args:
             tokens: The word ids of all n sentences, each with the end of the sentence as last word.
-            documents: The number of each sentence's document, (n,); a neighbour is of the same one.
+            documents: The number of each sentence's document, (n,), in the order of the text.
 
         Raises:
-            TrainingError: There are none.
+            TrainingError: There are no such sentences.
         """
         is_short = tokens.lengths - 1 < self.max_words  # 1: the end of the sentence
         rows = rows_with_neighbours(documents)
@@ -314,12 +338,15 @@ class SkipThoughtsTraining(NeighbourTraining):
         return short_rows
 
     def batches(self, tokens: TokenIds, triples: Rows, rng: np.random.Generator) -> list[Rows]:
-        """Return one epoch's batches in random order, the sources of each of equal length.
+        """Return one epoch's batches in random order; the sentences of a batch have equal lengths.
 
         Args:
             tokens: The word ids of all sentences.
-            triples: The rows of the sources, sentences with two neighbours.
-            rng: The generator of the order within a length, and of that of batches.
+            triples: The rows of the sentences with two neighbours, from which is learned.
+            rng: The generator of the order of sentences of one length, and of that of batches.
+
+        Returns:
+            The rows of each batch, (``batch_size``,) or fewer.
         """
         lengths = tokens.lengths[triples]
         batches: list[Rows] = []
@@ -354,11 +381,14 @@ class QuickThoughtsTraining(NeighbourTraining):
     scale: float = 0.1
 
     def prepare(self, columns: Columns, seed: int) -> PreparedTraining:
-        """Read the column ``text``, and make both encoders, their optimiser and the batches.
+        """Prepare Quick-Thoughts' training: two encoders, and functions for the loop to call.
 
         Args:
-            columns: The corpus, sentences in the order of the text.
+            columns: The corpus: ``text``, sentences in order.
             seed: Not used: batches keep the order of the text, and torch is seeded already.
+
+        Raises:
+            TrainingError: There are fewer sentences than a batch has.
         """
         tokenize = make_tokeniser(self.tokens, lowercase=self.lowercase)
         sentences, _, vocabulary = read_ordered(
@@ -387,9 +417,10 @@ class QuickThoughtsTraining(NeighbourTraining):
         )
 
         def learn_batch(rows: Rows, step: int) -> tuple[float, int]:
+            # A mean loss counts as one.
             return self._learn_batch(list(halves.values()), optimiser, tokens, rows, step), 1
 
-        # Sentences at the text's end that are too few for a batch are omitted.
+        # A batch is consecutive sentences; those at the end that are too few are omitted.
         n_batches = len(tokens) // self.batch_size
         batches = np.arange(n_batches * self.batch_size).reshape(-1, self.batch_size)
         return PreparedTraining(
@@ -417,16 +448,16 @@ class QuickThoughtsTraining(NeighbourTraining):
         rows: Rows,
         step: int,
     ) -> float:
-        """Learn from consecutive sentences and return the loss.
+        """Learn from consecutive sentences, and return Quick-Thoughts' loss of them.
 
-        The word vectors of the batch are leaves of the gradient, so that they can be clipped before
-        those of one word are summed.
+        Each gradient is clipped to the norm ``clip`` by itself. That of the word vectors is clipped
+        per occurrence of a word in the batch, before the gradients of one word are summed.
 
         Args:
             halves: The two encoders, changed in place.
             optimiser: Adam over the weights of both.
             tokens: The word ids of all sentences.
-            rows: The sentences of the batch, consecutive, (b,).
+            rows: The indices of the sentences of the batch, consecutive, (b,).
             step: The number of finished steps.
         """
         ids, lengths = make_batch(tokens, rows)  # (b, t) and (b,)
@@ -434,12 +465,12 @@ class QuickThoughtsTraining(NeighbourTraining):
         tables = [half.embedding for half in halves]
         word_vectors = [table[ids] for table in tables]
         gru_weights = [weight for half in halves for weight in half.gru.parameters()]
+        # The embeddings (b, d) by either encoder.
         first, second = (
             half.gru(vectors, lengths) for half, vectors in zip(halves, word_vectors, strict=True)
         )
         loss = quick_thoughts(first, second)
         gradients = torch.autograd.grad(loss, [*gru_weights, *word_vectors])
-        # Each gradient is clipped by itself.
         for gradient in gradients:
             limit_norm([gradient], gradient.norm(), self.clip)
         gru_gradients = gradients[: len(gru_weights)]

@@ -33,8 +33,8 @@ from stsbench.training.learner import (
     TrainingOutcome,
     TrainingProgress,
     Validate,
+    extra_measures,
     open_curve,
-    read_measures,
     selection_key,
 )
 
@@ -91,8 +91,12 @@ class PreparedTraining:
 
         Args:
             folder: The folder to write.
-            validate: A function that scores an encoder; None if there is none, and then no score.
+            validate: A function from an encoder to its score; None if nothing is scored.
+
+        Returns:
+            The score; None without ``validate``.
         """
+        # Kind, settings, weights and vocabulary of the encoder.
         write_word_folder(folder, **self.encoder_files._asdict())
         if validate is None:
             return None
@@ -127,19 +131,19 @@ class StandaloneMethod(ABC):
         on_progress: OnProgress = lambda progress: None,
         resume: bool = False,
     ) -> TrainingOutcome:
-        """Train, and write the encoder's folder, which ``load_encoder`` opens.
+        """Train in rounds, and write the encoder's folder, which ``load_encoder`` opens.
 
-        The weights with the best score by ``validate`` are kept, without it the last ones. The
-        folder also holds ``checkpoints`` to resume from; a resumed training ends with the same
-        weights.
+        A round is some steps, at whose end weights are scored and a checkpoint is written. The
+        weights with the best score are kept; without ``validate`` the last ones.
 
         Args:
             columns: The corpus.
-            folder: The folder of the encoder.
+            folder: The folder of the encoder; checkpoints are written into it too.
             seed: The seed of all draws.
-            validate: A function that scores an encoder; None if there is none.
+            validate: A function from an encoder to its score; None if nothing is scored.
             on_progress: Called with the progress after every step and every round.
-            resume: Continue from the last round of a training that was stopped.
+            resume: Continue from the last round of a training that was stopped; it ends with the
+                same weights as one that was not stopped.
 
         Raises:
             TrainingError: The loss is not finite, or there is nothing to learn from.
@@ -147,7 +151,7 @@ class StandaloneMethod(ABC):
         torch.manual_seed(seed)
         prepared = self.prepare(columns, seed)
         writer = _CheckpointWriter(prepared, folder, validate, resume=resume)
-        # A round ends after this number of steps.
+        # A round has this number of steps; by default it is an epoch.
         interval = prepared.validation_interval or prepared.steps_per_epoch
         total_steps = prepared.total_steps(self.epochs)
         step = writer.step
@@ -155,7 +159,7 @@ class StandaloneMethod(ABC):
         # A resumed training may have ended by itself already, before its last epoch.
         if step and prepared.is_finished():
             batches = iter(())
-        # The sum of the losses of a round's steps, and the number of terms in these sums.
+        # The sum of the losses of a round's steps, and the number of losses in the sum.
         round_loss, round_terms = 0.0, 0
         # The batches before ``step`` are made again and skipped, because their draws decide those
         # of later batches.
@@ -193,15 +197,16 @@ class _CheckpointWriter:
         *,
         resume: bool,
     ) -> None:
-        """Restore a training that is resumed; otherwise score the first weights.
+        """Begin the records of a training: the curve, and which weights are stored.
 
-        Otherwise, too, the checkpoints of an earlier training are removed. The score of the first
-        weights is step 0 of the curve and selects nothing. The curve's file is written anew.
+        A training that is resumed is restored from its checkpoint. Otherwise the checkpoints of an
+        earlier training are removed, and the first weights are scored; their score is step 0 of the
+        curve, but they are not stored. In both cases the curve's file is written anew.
 
         Args:
             prepared: The model and its data; its weights are replaced if a checkpoint is restored.
             folder: The folder of the encoder.
-            validate: A function that scores an encoder; None if there is none.
+            validate: A function from an encoder to its score; None if nothing is scored.
             resume: Continue from the checkpoint in the folder, if there is one.
         """
         self.prepared = prepared
@@ -210,11 +215,11 @@ class _CheckpointWriter:
         self.trial_folder = folder / "trial"
         """The folder of the weights that are scored; it is removed after each score."""
         self.curve: list[dict[str, Any]] = []
-        """The points of the curve, as its file has them."""
+        """The points of the curve, as in its file: the numbers of each round by name."""
         self.stored_point: dict[str, Any] | None = None
         """The step whose weights are stored, and its score; None if none are stored yet."""
         self.best_selection_score = -math.inf
-        """The best selection score so far."""
+        """The best score so far among those by which weights are selected."""
         checkpoint = folder / STATE_FILE
         if resume and checkpoint.is_file():
             self._restore_checkpoint()
@@ -222,17 +227,18 @@ class _CheckpointWriter:
             shutil.rmtree(checkpoint.parent, ignore_errors=True)
             score = prepared.write_and_score(self.trial_folder, validate)
             if score is not None:
-                self.curve.append({"step": 0, "score": float(score), **read_measures(score)})
+                self.curve.append({"step": 0, "score": float(score), **extra_measures(score)})
         shutil.rmtree(self.trial_folder, ignore_errors=True)
         self.write_point = open_curve(folder, self.curve)
         """A function that adds a point to the curve's file."""
 
     @property
     def selected_point(self) -> dict[str, Any] | None:
-        """The step whose weights were selected, and its score; None if there are no scores.
+        """The ``step`` whose weights were selected, and its ``score``; None if nothing is scored.
 
-        Without scores the last weights are stored.
+        If nothing is scored, the last weights are stored, which is no selection.
         """
+        # The step and score of the stored weights; None before the first round.
         if self.stored_point and self.stored_point["score"] is not None:
             return self.stored_point
         return None
@@ -253,15 +259,15 @@ class _CheckpointWriter:
     def make_progress(
         self, step: int, steps: int, loss: float, point: Point | None = None
     ) -> TrainingProgress:
-        """Return the progress after a step, with the last and the best score of a round so far.
+        """Return the progress after a step, with the last and the best score of the rounds so far.
 
-        The score of the first weights, step 0, is not among these.
+        The score of the first weights, before any step, does not count.
 
         Args:
             step: The number of finished steps.
             steps: The number of all steps.
             loss: The mean loss of the step, or of the round that ends with it.
-            point: The point of the curve, if a round ends with this step.
+            point: The numbers of the round that ends with this step; None if none ends.
         """
         scores = [
             earlier["score"]
@@ -270,6 +276,7 @@ class _CheckpointWriter:
         ]
         last_score = scores[-1] if scores else None
         best_score = max(scores, default=None)
+        # A method may store weights by another measure, so that this is not always the best score.
         stored_score = self.stored_point["score"] if self.stored_point else None
         return TrainingProgress(
             step=step,
@@ -284,16 +291,16 @@ class _CheckpointWriter:
     def close_round(self, step: int, loss: float, n_terms: int) -> Point:
         """End a round: score the current weights, store them if they are the best, and checkpoint.
 
-        The best encoder is in the training's folder; without a score that is the current one. The
-        point of the round is added to the curve and its file.
+        The best encoder so far is stored in the training's folder; if nothing is scored, the
+        current one. The numbers of the round, a point, are added to the curve and its file.
 
         Args:
             step: The number of finished steps.
             loss: The summed loss of the round.
-            n_terms: The number of terms in the sum.
+            n_terms: The number of losses in the sum.
 
         Returns:
-            The point of the curve.
+            The point: step, mean loss, score (None if nothing is scored) and further measures.
 
         Raises:
             TrainingError: The round had nothing to learn from.
@@ -302,13 +309,13 @@ class _CheckpointWriter:
             raise TrainingError(
                 "no sentence has a neighbour with known words: nothing to learn from"
             )
-        # A method may select weights by a score of its own, such as an accuracy.
+        # A method may select weights by a score of its own, such as an accuracy; None if not.
         own_score, measures = self.prepared.examine_round(self.best_selection_score)
         score = self.prepared.write_and_score(self.trial_folder, self.validate)
         selection_score = score if own_score is None else own_score
-        # A plain number, because a score with measures is not for JSON.
+        # A plain number for JSON: a score may be a float with further measures as attribute.
         plain_score = None if score is None else float(score)
-        score_measures = {} if score is None else read_measures(score)
+        score_measures = {} if score is None else extra_measures(score)
         point = {
             "step": step,
             "loss": loss / n_terms,
@@ -316,16 +323,16 @@ class _CheckpointWriter:
             **measures,
             **score_measures,
         }
-        # NaN becomes minus infinity, so that it is never the best.
-        key = None if selection_score is None else selection_key(selection_score)
+        # ``selection_key`` turns NaN into minus infinity, so that it is never the best.
+        comparable_score = None if selection_score is None else selection_key(selection_score)
         # Without a score the last weights are stored; those of the first round always, even if
         # their score is NaN.
-        is_best = key is None or key > self.best_selection_score
+        is_best = comparable_score is None or comparable_score > self.best_selection_score
         if is_best or self.stored_point is None:
-            if key is not None:
-                self.best_selection_score = key
+            if comparable_score is not None:
+                self.best_selection_score = comparable_score
             self.stored_point = {"score": plain_score, "step": step}
-            # The encoder was written there to be scored.
+            # The encoder was written into this folder to be scored; move its files.
             for path in self.trial_folder.iterdir():
                 path.replace(self.folder / path.name)
         shutil.rmtree(self.trial_folder, ignore_errors=True)
@@ -335,7 +342,11 @@ class _CheckpointWriter:
         return point
 
     def _write_checkpoint(self) -> None:
-        """Write weights, optimiser, torch's generator and records so far as one checkpoint file."""
+        """Write one checkpoint file: weights, optimiser, torch's generator and the records so far.
+
+        The tensors have names such as ``learnt.NAME`` and ``optimiser.0.exp_avg`` (parameter 0).
+        The records are JSON in the file's metadata.
+        """
         optimiser = self.prepared.optimiser
         state = {
             f"learnt.{name}": tensor.detach()
@@ -351,7 +362,7 @@ class _CheckpointWriter:
         record = {
             "curve": self.curve,
             "chosen": self.stored_point,
-            # JSON has no infinity.
+            # None before the first score, as JSON has no infinity.
             "best": self.best_selection_score if math.isfinite(self.best_selection_score) else None,
             "groups": optimiser.state_dict()["param_groups"] if optimiser else [],
         }
@@ -359,7 +370,9 @@ class _CheckpointWriter:
         write_atomically(self.folder / STATE_FILE, content)
 
     def _restore_checkpoint(self) -> None:
-        """Restore all that :meth:`_write_checkpoint` has written, the weights in place.
+        """Restore weights, optimiser, torch's generator and records from the checkpoint file.
+
+        The weights are changed in place; the file's layout is that of :meth:`_write_checkpoint`.
 
         Raises:
             TrainingError: The checkpoint is of another training.
@@ -369,7 +382,7 @@ class _CheckpointWriter:
             state = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - no mapping
         for name, tensor in self.prepared.trained_tensors.items():
             learnt = state.get(f"learnt.{name}")
-            # A record without a curve is of an earlier version.
+            # An earlier version of stsbench wrote a record without a curve.
             if "curve" not in record or learnt is None or learnt.shape != tensor.shape:
                 message = f"{self.folder}: its checkpoint is of another training"
                 raise TrainingError(f"{message}; pass `fresh` to train again")
@@ -410,17 +423,19 @@ class Vocabulary:
         limit: int | None = None,
         min_count: int = 1,
     ) -> Vocabulary:
-        """Count the words of sentences.
+        """Make a vocabulary of the words of sentences, the most frequent first.
+
+        Equally frequent words are in alphabetical order.
 
         Args:
             sentences: The words of each sentence.
-            specials: Special words, which come first and are not counted.
+            specials: Special words, such as one for unknown words. They come first, with a
+                frequency of 0.
             limit: The maximum number of words, with the special ones; None if there is none.
-            min_count: The minimum frequency of a word. Equally frequent words are in alphabetical
-                order.
+            min_count: The minimum frequency of a word.
 
         Raises:
-            TrainingError: No word is left.
+            TrainingError: No word is frequent enough.
         """
         frequencies = Counter(
             word for sentence in sentences for word in sentence if word not in specials
@@ -429,7 +444,7 @@ class Vocabulary:
             (word for word, count in frequencies.items() if count >= min_count),
             key=lambda word: (-frequencies[word], word),
         )
-        # Special words count towards the limit.
+        # Special words count towards the limit; None as the end of a slice keeps all.
         words = words[: None if limit is None else max(limit - len(specials), 0)]
         if not words:
             raise TrainingError(
@@ -448,13 +463,13 @@ class Vocabulary:
             unknown: The special word that stands for words that are not in the vocabulary; None
                 omits these.
         """
-        rows = {word: row for row, word in enumerate(self.words)}
-        unknown_row = None if unknown is None else rows[unknown]
-        ids = []
+        id_by_word = {word: word_id for word_id, word in enumerate(self.words)}
+        unknown_id = None if unknown is None else id_by_word[unknown]
+        ids_by_sentence = []
         for sentence in sentences:
-            word_rows = [rows.get(word, unknown_row) for word in sentence]
-            ids.append([row for row in word_rows if row is not None])
-        return ids
+            word_ids = [id_by_word.get(word, unknown_id) for word in sentence]
+            ids_by_sentence.append([word_id for word_id in word_ids if word_id is not None])
+        return ids_by_sentence
 
 
 class OrderedText(NamedTuple):
@@ -478,8 +493,11 @@ def read_ordered(
 
     Args:
         columns: The corpus, sentences in the order of the text, as ``text``.
-        tokenize: Splits a text into words.
+        tokenize: A function from a text to its words.
         vocabulary_options: Arguments of :meth:`Vocabulary.from_sentences`, such as ``min_count``.
+
+    Returns:
+        The words of each sentence, the number of each sentence's document (n,), and the vocabulary.
 
     Raises:
         TrainingError: There are fewer than three sentences, or no word is left.

@@ -12,7 +12,12 @@ import pytest
 from stsbench.core.errors import TrainingError
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.tokens import TokenIds
-from stsbench.training.words.fastsent import SIGMOID, FastSentTraining, HuffmanTree, learn_block
+from stsbench.training.words.fastsent import (
+    SIGMOID_TABLE,
+    FastSentTraining,
+    HuffmanTree,
+    learn_block,
+)
 from stsbench.training.words.rounds import Vocabulary
 from tests.training.words.ordered_text import STORY, neighbours_are_near
 
@@ -55,7 +60,9 @@ def released(
                 loss += np.log1p(np.exp(-product if code == 0 else product))
                 if table and abs(product) >= 6:
                     continue
-                value = SIGMOID[int((product + 6) * 83)] if table else 1 / (1 + np.exp(-product))
+                value = (
+                    SIGMOID_TABLE[int((product + 6) * 83)] if table else 1 / (1 + np.exp(-product))
+                )
                 step = (1 - code - value) * rate
                 work += step * nodes[point]
                 nodes[point] += step * state
@@ -96,7 +103,8 @@ def test_updates_are_the_released_ones(autoencode, mean, scale):
 
 
 def test_one_update_of_the_released_numpy_code():
-    # train_fastsent_pair of the release, run on the same numbers: word 1 predicted by words 2, 0, 0. It has no table.
+    # train_fastsent_pair of the release, run on the same numbers: word 1 predicted by words 2, 0,
+    # 0. It has no table.
     pair: dict[str, Any] = {"autoencode": False, "mean": False, "sentences": [[1], [2, 0, 0], []]}
     source, nodes, _ = released(SOURCE, NODES, table=False, **pair)
     np.testing.assert_allclose(source[[0, 2]], RELEASED_SOURCE, atol=1e-6)
@@ -116,7 +124,8 @@ def test_rate_falls_in_a_line():
 def test_it_learns_a_small_text(tmp_path):
     training = FastSentTraining(size=16, min_count=1, epochs=60, learning_rate=0.2)
     curve = training.fit(STORY, folder=tmp_path / "run", seed=1).curve
-    # Seven or eight words stand around a sentence, each as often: log 7.5 is about the best there is.
+    # Seven or eight words stand around a sentence, each as often: log 7.5 is about the best there
+    # is.
     assert curve[-1]["loss"] < 2.15 < 2.6 < curve[0]["loss"]
     assert neighbours_are_near(load_encoder(tmp_path / "run"))
 
@@ -184,7 +193,8 @@ def test_vocabulary_is_by_frequency():
 def test_frequent_words_are_left_out_at_times_by_gensims_rule():
     vocabulary = Vocabulary.from_sentences([["a"] * 80, ["b"] * 15, ["c"] * 5])
     keep = FastSentTraining(sample=0.1).keep_probabilities(vocabulary)
-    # (sqrt(count / threshold) + 1) * threshold / count, the threshold being a tenth of all 100 words.
+    # (sqrt(count / threshold) + 1) * threshold / count, the threshold being a tenth of all 100
+    # words.
     assert keep.tolist() == pytest.approx([(8**0.5 + 1) / 8, 1, 1])
     assert FastSentTraining().keep_probabilities(vocabulary).tolist() == [1, 1, 1]
 
