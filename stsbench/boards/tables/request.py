@@ -133,6 +133,7 @@ class TableRequest:
             hidden = describe_hidden(table, filler, group_by_encoder(results, self.catalogue))
             if hidden:
                 advice.append(hidden)
+        # Raised only if the table turns out to have no number to show.
         no_number = DataError(
             f"table '{table.name}': nothing to show as '{self.show}', for no result fits it",
             hint="`show=published` prints what papers have",
