@@ -37,7 +37,7 @@ from stsbench.boards.published.rows import list_tables
 from stsbench.boards.tables.build import build_table
 from stsbench.boards.tables.detectable import (
     MEAN,
-    Z,
+    NORMAL_QUANTILE,
     detectable_gap,
     is_mean_of_tasks,
     mean_values,
@@ -108,12 +108,15 @@ def measure_column(items: Sequence[TaskItems[str]], family_of: Mapping[str, int]
     scores, errors = {}, {}
     for encoder in family_of:
         estimate = estimate_mean_difference(items, None, encoder)
-        scores[encoder], errors[encoder] = estimate.difference, half_width(estimate) / Z
+        scores[encoder], errors[encoder] = (
+            estimate.difference,
+            half_width(estimate) / NORMAL_QUANTILE,
+        )
     pairs = []
     for first, second in itertools.combinations(family_of, 2):
         if abs(scores[first] - scores[second]) > MAX_DISTANCE:
             continue
-        error = half_width(estimate_mean_difference(items, first, second)) / Z
+        error = half_width(estimate_mean_difference(items, first, second)) / NORMAL_QUANTILE
         shared = errors[first] ** 2 + errors[second] ** 2 - error**2
         pairs.append(
             MeasuredPair(
@@ -161,7 +164,7 @@ def to_toml(measured: Mapping[str, MeasuredColumn], families: Sequence[Sequence[
         for pair in unlike:
             first, second = (100 * score for score in pair.scores)
             bound = detectable_gap(first, second, kappa, median)
-            ratios.append(bound / (100 * Z * pair.error))
+            ratios.append(bound / (100 * NORMAL_QUANTILE * pair.error))
         ratio_low, ratio_high = np.quantile(ratios, [0.1, 0.9])
         lines += [
             f"\n[columns.{name}]",

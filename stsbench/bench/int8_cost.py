@@ -50,9 +50,11 @@ class Int8Cost(msgspec.Struct, kw_only=True):
 def report_int8_cost(
     encoder: NamedEncoder, plan: RunPlan, on_notice: Callable[[str], None]
 ) -> None:
-    """Give a notice on what int8 costs an encoder whose int8 model has been loaded.
+    """Give a notice on how much int8 numbers in place of float32 change an encoder's score.
 
-    The cost is measured once, and stored beside the model.
+    The score is the one on pairs of STS-B's development split. The change is measured once, and
+    stored beside the int8 model (``backend.exported`` is the folder of that model, None if it has
+    not been loaded).
 
     Args:
         encoder: Any encoder; others than those with ``dtype=int8`` have no notice.
@@ -68,7 +70,8 @@ def report_int8_cost(
     backend = base.backend
     if not isinstance(backend, Int8Backend) or backend.exported is None:
         return
-    # Poolings and prompts share the file of a model, not its cost.
+    # Encoders with other poolings or prompts share the file of the model, but not its cost. So the
+    # name of the stored cost has a hash of the encoder's identity (class, parameters, weights).
     digest = hashlib.sha256((encoder_identity(base) or "").encode()).hexdigest()[:16]
     path = backend.exported / f"cost-{digest}.json"
     cost = read_json_record(path, Int8Cost)
@@ -90,7 +93,14 @@ def report_int8_cost(
 
 
 def _load_pairs(plan: RunPlan) -> PairSplit | None:
-    """Load evenly spaced pairs of STS-B's development split; None if it is not on this machine."""
+    """Load ``N_PAIRS`` evenly spaced pairs of STS-B's development split (its ``validation``).
+
+    Args:
+        plan: The run, whose data folder and cards are read.
+
+    Returns:
+        The pairs with their gold scores; None if the data are not on this machine.
+    """
     try:
         task = load_task(TASK, data=plan.data_folder, catalogue=plan.catalogue)
         split = load_local_splits(task).get("validation")
@@ -111,9 +121,19 @@ def _load_pairs(plan: RunPlan) -> PairSplit | None:
 def _measure(
     encoder: TransformerEncoder | SentenceTransformerEncoder, pairs: PairSplit
 ) -> Int8Cost:
-    """Score an encoder on pairs by Spearman's correlation, in int8 and in float32."""
+    """Measure how much int8 changes an encoder's Spearman correlation on pairs.
+
+    Args:
+        encoder: The encoder in int8.
+        pairs: Pairs of sentences with gold scores.
+
+    Returns:
+        The score in int8 less that in float32, its 95% interval, and the number of pairs.
+    """
 
     def compute_similarities(encoder: Encoder) -> Float64Array:
+        """Return the cosine of each pair, (1, n): one row, because there is one seed."""
+        # The embeddings of all first sentences, then those of all second ones.
         embeddings = np.asarray(Engine(encoder)(pairs.texts()))
         return paired_cosine(embeddings[: pairs.n], embeddings[pairs.n :]).values[None]
 
@@ -123,10 +143,12 @@ def _measure(
         subset_weights=weigh_subsets(pairs.subset, "all"),
         metric="spearman",
     )
+    # The score of either encoder, and how much each pair moves it.
     samples = {
         name: ScoreSample(paired.scores(index), paired.influences(index), seeds=())
         for index, name in enumerate(("float32", "int8"))
     }
+    # Numbers of the sentences of each pair, by which pairs that share one are known.
     sentences = read_sentence_ids(sentence_columns(*pairs.sides))
     assert sentences is not None, "pairs have sentences"
     items = TaskItems(

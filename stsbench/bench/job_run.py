@@ -264,6 +264,7 @@ class JobRun:
             if current_result is None:
                 continue
             self.result_by_cell[cell] = current_result
+            # ``run`` is what a result records about its run, with the origin of its embeddings.
             is_changed = current_result.run != earlier_result.run
             if is_changed:
                 write_result(current_result, self.context.plan.results_folder)

@@ -142,6 +142,7 @@ def to_github_commands(check: CheckReport) -> list[str]:
     """
     lines = []
     for verdict in check.verdicts:
+        # Whether the check fails because of this verdict.
         fails = check.kind(verdict) in ("failure", "error")
         if fails or verdict.outcome == "higher":
             command = "error" if fails else "notice"

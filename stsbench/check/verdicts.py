@@ -327,9 +327,9 @@ def difference_class(new: LockedCell, old: LockedCell) -> str:
     * ``probe`` and ``probe-few``: only the environment differs, and the protocol (the way of
       scoring) trains a classifier on embeddings, which amplifies small differences; on a task of
       few items even more;
-    * ``half``: as before, but embeddings are compared directly, and those of a side have half
-      precision;
-    * ``other-machine``: as before, without half precision.
+    * ``half``: as before, but embeddings are compared directly, and those of a side have a reduced
+      precision (half precision or int8);
+    * ``other-machine``: as before, without a reduced precision.
 
     Args:
         new: The new score.

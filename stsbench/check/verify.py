@@ -79,9 +79,9 @@ class VerificationReport:
 
     @property
     def earlier_methods(self) -> Mapping[str, int]:
-        """How many results have a confidence interval by a method of an earlier version.
+        """How many results have a confidence interval that an earlier version computed otherwise.
 
-        The number of results by the name of the method.
+        Name of the method by which it was computed -> number of results.
         """
         return Counter(
             file.result.interval_method
@@ -252,8 +252,9 @@ def _verify_data(
     """Compare a result with the data that it was scored on, and note what differs.
 
     Args:
-        file: The file of the result. Problems are added to it; ``file.data`` is set to whether the
-            data have the hash that the result records.
+        file: The file of the result. What differs is added to ``file.problems``, and why the data
+            cannot be read to ``file.unknown``. ``file.data`` is set to whether the data have the
+            hash that the result records (``result.data``).
         result: The result.
         columns: Its columns of values per item, (n,) each; None if they are not available.
         read_data: A function that returns the data of a result's task; None if these are not

@@ -82,7 +82,8 @@ def check_command(
     def run_check() -> CheckReport:
         """Compare the new scores with the old or published ones, by the command's options.
 
-        ``new`` and ``against`` are the results folders or lock files to compare.
+        ``new`` and ``against`` are the results folders or lock files to compare. With
+        ``is_published``, ``new`` is compared with the scores that papers print.
         """
         # Cards are read here, so that an error about their folder gets into the report files.
         catalogue = opt.make_catalogue(cards)

@@ -130,11 +130,17 @@ def verify_command(
 
 
 def _find_local_tasks(catalogue: Catalogue, folder: Path | None) -> list[str]:
-    """Return the tasks in the package, and those with some of their files in the data folder."""
+    """Return the tasks whose data are on this machine, at least some of their files.
+
+    Args:
+        catalogue: The cards of tasks.
+        folder: The folder of evaluation data; None if there is none.
+    """
     cards_by_name = {name: catalogue.task(name) for name in catalogue.paths("tasks")}
     return [
         name
         for name, card in cards_by_name.items()
+        # The data of a few tasks are part of a Python package.
         if card.package is not None or _has_any_file(card, folder)
     ]
 

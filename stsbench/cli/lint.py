@@ -226,7 +226,11 @@ def _print_findings(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _describe_finding(finding: Mapping[str, Any]) -> dict[str, str]:
-    """Return the name of a finding's check, its level, how many items, and what they have."""
+    """Return a finding as texts: its ``check``, its ``level``, how many ``items``, and ``what``.
+
+    Args:
+        finding: What a check has found in a split: also its message, and the indices of the items.
+    """
     return {
         "check": finding["check"],
         "level": finding["level"],

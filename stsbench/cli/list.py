@@ -98,6 +98,7 @@ def _list_encoders(catalogue: Catalogue) -> Records:
     """
     from stsbench.boards.published.encoder_facts import count_parameters, format_parameters
 
+    # The file of each encoder's card, by its id.
     for name in catalogue.paths("baselines"):
         card = catalogue.encoder(name)
         n_parameters = count_parameters(catalogue, card, card.backbone)
@@ -113,6 +114,7 @@ def _list_encoders(catalogue: Catalogue) -> Records:
 
 def _list_recipes(catalogue: Catalogue) -> Records:
     """Yield a record per recipe: its training method, the model it starts from, and its text."""
+    # The file of each recipe's card, by its id.
     for name in catalogue.paths("trainers"):
         card = catalogue.recipe(name)
         yield {

@@ -164,6 +164,7 @@ def _find_in_corpora(
     kinds = list(MATCH_KINDS)
     if min_similarity is None:
         kinds.remove("near")
+    # A row per task; "held" is its number of items with a sentence in the training text.
     counts = [_count_matches(task, split, matches, kinds) for task, split in splits.items()]
     label = ", ".join(corpus_names)
     tasks_without_matches = ", ".join(row["task"] for row in counts if not row["held"])

@@ -143,7 +143,11 @@ def _compare_encoders(specs: Sequence[str], plan: RunPlan, *, margin: float) -> 
 
 
 def _print_parity_json(parity: Parity) -> None:
-    """Print the verdict on two encoders as JSON, with its numbers and the differences of scores."""
+    """Print the verdict on two encoders as JSON, with its numbers and the differences of scores.
+
+    Args:
+        parity: The result of the comparison; its attributes become keys of the JSON object.
+    """
     names = ("verdict", "reasons", "forms", "rows", "distance", "strays", "neighbour", "kept")
     fields = {name: _tuples_to_dicts(getattr(parity, name)) for name in names}
     print_json(
@@ -186,6 +190,7 @@ def _print_parity(parity: Parity) -> None:
             f"\nlargest distance of two embeddings: {parity.distance:.2g} of the longer one's "
             "length"
         )
+    # A sentence (text), its nearest neighbour, and their cosine by each encoder.
     neighbour = parity.neighbour
     first_cosine, second_cosine = neighbour.cosines
     print_paragraph(

@@ -83,13 +83,17 @@ class RunProgress:
         self.events = events
         self.display = display or ProgressDisplay(write_line=print_progress)
         self.exit_code = 0
+        # By the printed line of each failure: what failed, and why.
         self.failures: dict[str, tuple[str, str]] = {}
         self.out = out
         self.log = out / LOG_NAME if out is not None else None
         self.encoder_plans: Sequence[EncoderPlan] = ()
         self.tasks_without_data: list[str] = []
         """The tasks without data so far; the first one is reported at once, the rest together."""
+        # The messages that were printed, so that each is printed once.
         self.notices: set[str] = set()
+        # A cell is one score: an encoder on a task, by a protocol, with a seed. It is known if its
+        # result existed before the run.
         self.total_cells = 0
         self.n_seeds = 0
         self.known_cells = 0

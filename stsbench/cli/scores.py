@@ -345,6 +345,7 @@ def _print_classes(results: Sequence[Result], suffix: str) -> None:
         for score_name in CLASS_SCORES:
             values_of_seeds = [result.per_subset[class_name][score_name] for result in results]
             means.append(format_points(fmean(values_of_seeds)))
+        # The number of items of the class.
         n_items = f"{values['support']:.0f}"
         rows.append([class_name, *means, n_items])
     seeds = f", mean of {len(results)} seeds" if len(results) > 1 else ""

@@ -73,6 +73,7 @@ def show_command(
         print_json(result_schema())
         return
     if not matches:
+        # The name may be a title, for which all cards are read.
         card_id = _resolve_name(name, catalogue)
         matches = _find_cards(card_id, catalogue) if card_id != name else []
     if not matches:
@@ -127,9 +128,11 @@ def _find_cards(name: str, catalogue: Catalogue) -> list[tuple[str, CardFields]]
     Returns:
         Pairs of a kind, such as "task" or "encoder", and what is printed about it by name of field.
     """
-    # Tables and protocols are slow to read, and need not be read for the name of a card.
+    # Tables and protocols are slow to read, and need not be read for the name of a card: of a task,
+    # an encoder ("baselines") or a recipe ("trainers").
     is_card = any(name in catalogue.paths(kind) for kind in ("tasks", "baselines", "trainers"))
     fields_by_kind: dict[str, CardFields] = {}
+    # A reader returns the fields, or None if its kind has no such name.
     for kind, read_fields in CARD_READERS.items():
         if is_card and kind in ("table", "protocol"):
             continue
@@ -151,6 +154,7 @@ def _unknown_name(name: str, catalogue: Catalogue) -> UnknownName:
     """
     from stsbench.data.task_names import known_names
 
+    # The ids of encoders and of recipes.
     cards = [card for kind in ("baselines", "trainers") for card in catalogue.paths(kind)]
     names = [
         *known_names(catalogue),

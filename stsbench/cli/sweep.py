@@ -123,8 +123,12 @@ def _run_sweep(state: SweepState, executor: str, cores: int, carrier: Carrier) -
     encoders_by_failure: dict[str, str] = {}
 
     def print_trial(row: SweepRow, trial: Trial) -> None:
-        """Print one training that is done: its setting, seed and score, or why it failed."""
-        # The outcomes of a setting's trainings, by seed.
+        """Print one training that is done: its setting, seed and score, or why it failed.
+
+        Args:
+            row: The setting, with the outcomes of its trainings by seed (``scores``).
+            trial: The training.
+        """
         outcome = row.scores[trial.plan.seed]
         description = outcome.failure or format_points(outcome.score)
         if outcome.stopped_early and not outcome.failure:

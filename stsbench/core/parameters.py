@@ -328,6 +328,7 @@ def copy_arguments_of(
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> ReturnT:
+            """Call ``function`` with all arguments by name; ``signature`` says which are valid."""
             try:
                 # By name, also those that the caller passes by position.
                 bound = signature.bind(*args, **kwargs)

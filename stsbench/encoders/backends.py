@@ -217,18 +217,18 @@ class TorchBackend:
         return model
 
     def load_library_model(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of no types
-        """Load a ``SentenceTransformer`` on the device.
+        """Load a model of sentence-transformers in torch, on this backend's device.
 
         Args:
-            load: Loads it in torch; called with ``dtype`` and ``device``.
-            state: Everything that can change its numbers, as JSON values: for a runtime's backend,
-                which exports it; unused here.
+            load: Loads the ``SentenceTransformer``; called with ``dtype`` and ``device``.
+            state: Not used here. A subclass that exports the model uses it: everything that can
+                change the model's numbers, as JSON values.
         """
         return load(dtype=self.dtype, device=resolve_device_name(self.device))
 
     @cached_property
     def torch_device(self) -> torch.device:
-        """The device that it runs on.
+        """The device of torch for the user's name of it, ``self.device``, after a first use.
 
         Raises:
             EncoderError: There is no such device here.
@@ -253,7 +253,7 @@ class RuntimeBackend(TorchBackend):
 
     @cached_property
     def torch_device(self) -> torch.device:
-        """The processor, which these runtimes run on here."""
+        """The processor, on which these runtimes run here, as a device of torch."""
         return open_device("cpu")
 
     @cached_property
@@ -313,7 +313,10 @@ class RuntimeBackend(TorchBackend):
         return model
 
     def export(self, network: Network) -> RuntimeFile:
-        """Export a network to the cache folder, unless it is there already.
+        """Return the runtime's file of a model in the cache folder; export it unless it exists.
+
+        Args:
+            network: How to load the model in torch, and the outputs it must have.
 
         Raises:
             EncoderError: It cannot be exported.
@@ -418,14 +421,20 @@ class Int8Backend(OnnxBackend):
 
     @property
     def notes(self) -> Sequence[str]:  # type: ignore[override]
-        """The note for a result: the runtime's version, and how the file was made and is run."""
+        """A list of one note for results: the runtime's version, and how its file was made."""
         return [
             f"run by onnxruntime {version('onnxruntime')} from an {INT8} file that its dynamic "
             "quantisation made of the checkpoint, one sentence at a time"
         ]
 
     def export(self, network: Network) -> RuntimeFile:
-        """Export a network to an int8 file; see the base class."""
+        """Return an int8 file of a model in the cache folder; make it unless it exists.
+
+        Its folder is stored in ``self.exported``.
+
+        Args:
+            network: How to load the model in torch, and the outputs it must have.
+        """
         from stsbench.encoders.runtimes import export_network
 
         file = export_network(network, int8=True)
@@ -518,7 +527,9 @@ def resolve_backend_class(name: str, *, dtype: str, device: str) -> type[TorchBa
     """
     backend_class = look_up("backend", name, BACKENDS)
     dtypes = tuple(backend_class.dtypes)
+    # For messages: what the user has chosen, and the extra of stsbench with its packages.
     label, extra = f"backend '{name}'", name
+    # ONNX Runtime computes int8, whether the user names it or the default, torch.
     if backend_class in (TorchBackend, OnnxBackend):
         dtypes += Int8Backend.dtypes
         if dtype == INT8:

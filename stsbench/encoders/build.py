@@ -161,6 +161,7 @@ def _call_factory(
     arguments = {
         key: value for key, value in our_arguments.items() if value is not None and key in accepted
     }
+    # Raises if a parameter is missing, unknown or of another type than in the signature.
     return call_with_params(
         factory, {**arguments, **params}, where=message_prefix, other_keys=VARIANT_KEYS
     )

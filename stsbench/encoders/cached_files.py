@@ -110,7 +110,10 @@ def cached_file_sha256(path: Path) -> str:
 
 
 def _file_stamp(file_stat: os.stat_result) -> list[int]:
-    """Return the numbers of which one changes if the file does: size, times, inode and device."""
+    """Return numbers of a file, one of which changes if the file is changed or replaced.
+
+    They are its size, the times of its last changes in nanoseconds, and its number and device.
+    """
     return [
         file_stat.st_size,
         file_stat.st_mtime_ns,

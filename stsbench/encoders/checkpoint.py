@@ -105,13 +105,17 @@ class Checkpoint:
         return ["tokenizers", "transformers", *other_packages]
 
     def max_length(self) -> int | None:
-        """Return the longest input in tokens that the files allow; None if they do not limit it."""
+        """Return the longest input in tokens that the files allow; None if they do not limit it.
+
+        It is the smallest of three numbers, any of which may be missing: those of the files of
+        sentence-transformers and of the tokenizer, and the model's number of positions.
+        """
         limits = [
             _read_limit(self.folder / "sentence_bert_config.json", key="max_seq_length"),
             _read_limit(self.folder / "tokenizer_config.json", key="model_max_length"),
             self.positions(),
         ]
-        # Larger numbers stand for no limit.
+        # Files that set no limit may have a huge number, which is ignored.
         return min((limit for limit in limits if limit and limit < 1_000_000), default=None)
 
     def positions(self) -> int | None:
@@ -261,10 +265,12 @@ def may_be_read(path: Path) -> bool:
 
 
 def refuse_adapter(folder: Path) -> None:
-    """Raise an error if a folder holds an adapter: weights that change another checkpoint.
+    """Raise an error if a folder holds an adapter: small weights that change another checkpoint.
+
+    An adapter alone cannot embed.
 
     Raises:
-        EncoderError: The folder is an adapter.
+        EncoderError: The folder holds the configuration of an adapter.
     """
     if (folder / "adapter_config.json").is_file():
         raise EncoderError(

@@ -246,21 +246,19 @@ def _check_path(source: Path, path: str) -> str:
 
 
 def _read_library_config(folder: Path) -> _LibraryConfig:
-    """Read the configuration of sentence-transformers in a folder; its defaults if there is none.
+    """Read the configuration file of sentence-transformers in a checkpoint's folder.
 
-    Raises:
-        EncoderError: The file is broken.
+    Returns:
+        What it says on prompts, similarity and size; the library's defaults without a file.
     """
     path = folder / LIBRARY_CONFIG_FILE
-    return (
-        decode_json_file(path, _LibraryConfig, problem="cannot be used")
-        if path.is_file()
-        else _LibraryConfig()
-    )
+    if not path.is_file():
+        return _LibraryConfig()
+    return decode_json_file(path, _LibraryConfig, problem="cannot be used")
 
 
 def similarity_notes(folder: Path) -> list[str]:
-    """Return a list of one note for results if a checkpoint is made for a similarity but cosine.
+    """Return a list of one note for results if a checkpoint names a similarity other than cosine.
 
     Sentences are compared by cosine here, whatever the checkpoint's files say. The list is empty
     if they name cosine or nothing.
@@ -430,7 +428,7 @@ def _find_pooling_name(config: Mapping[str, Any], *, has_prompt: bool) -> str | 
 
 
 def _find_max_length(folder: Path) -> int | None:
-    """Return the number of tokens after which a transformer's files let texts be cut.
+    """Return the number of tokens after which texts are cut, according to a transformer's files.
 
     Args:
         folder: The folder of the transformer within a checkpoint of sentence-transformers.
@@ -440,6 +438,7 @@ def _find_max_length(folder: Path) -> int | None:
         cannot run the transformer: the files set options that it does not have.
     """
     own_paths = [folder / name for name in SENTENCE_BERT_CONFIGS if (folder / name).is_file()]
+    # The library's options for the transformer, from the first such file.
     own_config = read_json(own_paths[0]) if own_paths else {}
     # Removed from the options, so that all that remain are options which our encoder lacks.
     length = own_config.pop("max_seq_length", None) or 0
@@ -447,7 +446,7 @@ def _find_max_length(folder: Path) -> int | None:
     positions = config.get("max_position_embeddings", length)
     if not isinstance(length, int) or not isinstance(positions, int):
         return None
-    # Empty and false values are no options.
+    # Options that are not empty and differ from those of a plain transformer.
     has_other_options = any(
         value and value != _DEFAULT_CONFIG.get(key) for key, value in own_config.items()
     )

@@ -95,13 +95,14 @@ class FileEncoder:
         return [text for text in dict.fromkeys(sentences) if text not in self.row_by_text]
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
-        """Return the embeddings (n, d) of these sentences.
+        """Return the embeddings (n, d) that the file has for these sentences.
 
         Raises:
-            EncoderError: The file lacks a sentence.
+            EncoderError: The file has no embedding of a sentence.
         """
         self.require_texts(sentences)
-        return self.embeddings[[self.row_by_text[sentence] for sentence in sentences]]
+        rows = [self.row_by_text[sentence] for sentence in sentences]
+        return self.embeddings[rows]
 
     def require_texts(self, sentences: Sequence[str]) -> None:
         """Raise an error if the file has no embedding of some of these sentences.

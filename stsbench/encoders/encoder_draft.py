@@ -76,6 +76,7 @@ def draft_encoder(source: Path, location: CardLocation, made_by: str = "stsbench
     missing = [key for key, value in values.items() if value in (UNKNOWN, "")]
     # The comment above each key of the card.
     comments = _add_doubts(KEY_COMMENTS, doubts)
+    # `card_lines` writes a line per key, below its comment.
     lines = [
         f"# A draft of {made_by}. '{UNKNOWN}' is yours to fill in.",
         *card_lines(values, comments),
@@ -83,7 +84,6 @@ def draft_encoder(source: Path, location: CardLocation, made_by: str = "stsbench
         "[params]",
         *card_lines(draft.params, comments),
     ]
-    # The parameters for a summary, without the folder or file itself, which the user has named.
     settings = [
         f"{key} {toml(value)}"
         for key, value in draft.params.items()

@@ -316,7 +316,9 @@ class Variant(EmbeddingTransform):
 
         def shrink(embeddings: FloatArray) -> FloatArray:
             """Return embeddings with fewer dimensions, or as integers of 8 bits or as bits."""
+            # With the first of their dimensions, as many as the variant keeps.
             shortened = self._shorten(embeddings)
+            # The range of each dimension is taken from texts if numbers become integers.
             if self.needs_texts:
                 return to_integers(shortened, learned["ranges"], signed=embedding_type.signed)
             if self.embeddings == FLOAT_TYPE:

@@ -129,12 +129,13 @@ class GlowFlow(nn.Module):
     def __init__(
         self, d: int, *, levels: int = 2, depth: int = 3, width: int = 32, seed: int = 0
     ) -> None:
-        """Draw the weights; call :meth:`initialise` with a batch before the flow is used.
+        """Make a flow with random weights; :meth:`initialise` must be called before it is used.
 
         Args:
-            d: The size of an embedding.
-            levels: The number of levels; half of the channels leave after all but the last.
-            depth: The number of steps per level.
+            d: The size of an embedding; its dimensions are the channels.
+            levels: The number of levels. After each but the last, half of the channels become part
+                of the output, and the others go on to the next level.
+            depth: The number of steps per level: each a normalisation and a coupling.
             width: The size of the hidden layers of the coupling networks.
             seed: The seed of the weights.
 

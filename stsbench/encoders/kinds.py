@@ -111,6 +111,7 @@ def find_requirement(kind: str) -> Requirement:
     """
     if kind in KINDS:
         return KINDS[kind].needs
+    # The class, function or encoder of this kind; None if it cannot be imported.
     factory: Any = None
     with suppress(StsbenchError):
         factory = ENCODERS.load(kind)
@@ -137,6 +138,7 @@ def find_cards_of_model(model: str, catalogue: Catalogue) -> list[str]:
         catalogue: The cards.
     """
     names = []
+    # The names of all encoders' cards.
     for name in catalogue.paths("baselines"):
         card = catalogue.encoder(name)
         is_of_model = str(card.params.get("model", "")).casefold() == model.casefold()

@@ -52,10 +52,10 @@ FILE_PREFIXES = tuple(FILE_ENCODERS_BY_PREFIX)
 def load_encoder(
     name: str | Path, *, params: Mapping[str, Any] | None = None, catalogue: Catalogue | None = None
 ) -> Encoder:
-    """Return the encoder of this name.
+    """Return the encoder of a name or path.
 
-    An encoder that is fitted on texts (whitening, flow) needs some by ``fit_texts`` before it
-    embeds.
+    An encoder that is fitted on texts (whitening, flow) cannot embed before its method
+    ``fit_texts`` has been called with some.
 
     Args:
         name: A trained recipe (``recipe@3`` is its seed 3), a card's id, a card file, a checkpoint
@@ -85,13 +85,10 @@ def make_processor(
     """Return a function that makes encoders whose embeddings are those of another, transformed.
 
     The other encoder is the base. The transform, such as whitening, is fitted on texts. The
-    function has the parameters of the transform and these:
-
-    * ``base``, a card or a checkpoint, and ``base_params``, which replace parameters of its card;
-    * ``model``, the checkpoint of the base, if its card names none;
-    * ``fit``, the name of the texts to fit on, see :mod:`stsbench.bench.embedder`.
-
-    It raises CardError if the base is itself fitted on texts; others as :func:`load_encoder`.
+    function has the parameters of the transform and these: ``base``, a card or a checkpoint;
+    ``base_params``, which replace parameters of its card; ``model``, the checkpoint of the base if
+    its card names none; and ``fit``, the name of the texts (:mod:`stsbench.bench.embedder`). It
+    raises CardError if the base is itself fitted on texts.
 
     Args:
         method: The class of the transform, an :class:`EmbeddingTransform`.
@@ -108,14 +105,16 @@ def make_processor(
         catalogue: Catalogue | None = None,
         **params: Any,  # noqa: ANN401 - the method's
     ) -> FittableEncoder:
+        """Load ``base``; return an ``encoder_type`` that transforms its embeddings."""
         transform = method(**params)
         catalogue = catalogue or Catalogue()
         refusal = CardError(f"base '{base}' is itself fitted on texts; name an encoder that is not")
-        # The card of the base is checked before the base is made. Otherwise a card that names
-        # itself as its base would be loaded again and again.
+        # Checked before the base is made: a card that names itself as its base would have no end.
         card_path = _find_card(base, catalogue)
-        if card_path and find_requirement(read_card(card_path, EncoderCard).kind) == "texts":
-            raise refusal
+        if card_path is not None:
+            card = read_card(card_path, EncoderCard)
+            if find_requirement(card.kind) == "texts":
+                raise refusal
         all_base_params = dict(base_params or {})
         if model:
             all_base_params["model"] = model
@@ -236,15 +235,15 @@ def _find_trained_runs(spec: str, catalogue: Catalogue) -> _RecipeRuns:
             of a run is broken.
     """
     stem = _without_seed_and_params(spec)
+    # The files of the encoders' cards, by the cards' names; "trainers" are the recipes.
     cards = catalogue.paths("baselines")
     # Runs are found by the name of a recipe, also of one that has no card any more. They are not
     # found by the name of an encoder's card, by a path, or by the name of an installed kind.
     is_other_name = stem in cards or _is_location(stem) or stem in _entry_points()
     if is_other_name and stem not in catalogue.paths("trainers"):
         return _RecipeRuns(spec, params={}, runs=[])
-    # A recipe may have been trained with other values of its parameters, which are then part of
-    # the name of its runs. So the longest name that has runs counts, and only what follows it are
-    # parameters of the encoder. The names are tried from the longest on.
+    # A recipe may have been trained with other values of parameters, which are then part of the
+    # name of its runs. So names are tried from the longest on; what follows are parameters.
     for name, params in split_params(spec):
         runs = read_trained_runs(name)
         if runs:
@@ -316,7 +315,7 @@ def _find_loader(
         return partial(
             _load_from_run, recipe.runs[0], recipe.name, {**recipe.params, **params}, catalogue
         )
-    cards = catalogue.paths("baselines")
+    cards = catalogue.paths("baselines")  # the files of the encoders' cards, by name
     if spec.endswith(".toml"):
         path = Path(spec)
         name = path.stem
@@ -392,11 +391,9 @@ def _untrained_recipe_error(spec: str) -> EncoderError:
         arguments["seed"] = seed
     if params:
         arguments["params"] = params
-    return EncoderError(
-        f"recipe '{spec}' has not been trained here",
-        hint=hint,
-        remedy=Remedy("train", arguments),
-    )
+    # An action and its arguments, which the command line prints as a command.
+    remedy = Remedy("train", arguments)
+    return EncoderError(f"recipe '{spec}' has not been trained here", hint=hint, remedy=remedy)
 
 
 def _load_from_hub(spec: str, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:

@@ -61,10 +61,12 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 def is_name(value: object) -> bool:
     """Return whether a value may be an encoder's name in results.
 
-    That is text of one line with a character from which a folder's name can be made.
+    A folder is called by it. So it must be one line of text without control characters, and have
+    a character other than a full stop or a blank.
     """
     if not _is_text(value):
         return False
+    # The function replaces control characters, except for tabs and line ends.
     has_controls = escape_controls(value) != value or "\t" in value or "\n" in value
     has_other_characters = bool(value.strip(". "))
     return has_other_characters and not has_controls

@@ -97,6 +97,7 @@ class NamedEncoder:
         if describe_prompt(self.encoder) != "":
             return ""
         model_name = spec.casefold().rpartition("/")[2]
+        # The names of all encoders' cards.
         for name in catalogue.paths("baselines"):
             card_params = catalogue.encoder(name).params
             prompt = card_params.get("prompt") or card_params.get("prompt_name")

@@ -184,7 +184,11 @@ class FunctionEncoder:
     notes: Sequence[str] = ()
 
     def __init__(self, function: Callable[..., object]) -> None:
-        """Store the function, and take its name; ``lambda`` for a lambda function."""
+        """Store the function, whose name becomes the encoder's; ``lambda`` for a lambda function.
+
+        Args:
+            function: Called with a list of sentences; returns their embeddings (n, d).
+        """
         self.function = function
         # A partial has no name, but its function has. Of an object with __call__, the class has.
         named_object: Any = function.func if isinstance(function, partial) else function
@@ -347,7 +351,13 @@ def _wrap_client(client: Any, model: str) -> FunctionEncoder:  # noqa: ANN401 - 
 
 
 def _wrap_transformer(model: Any, tokenizer: Any) -> FunctionEncoder:  # noqa: ANN401 - as _wrap_client
-    """Return a model of transformers as an encoder: the mean over the tokens of its last layer.
+    """Return an encoder that runs a user's model of transformers.
+
+    An embedding is the mean over the tokens of the last layer's states.
+
+    Args:
+        model: The model, which is run on the device that it is on.
+        tokenizer: Its tokenizer, also of transformers.
 
     Raises:
         EncoderError: It is an encoder-decoder, or the tokenizer has no token for padding.

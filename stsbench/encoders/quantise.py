@@ -54,7 +54,7 @@ def quantise_onnx(name: str | Path, out: Path) -> None:
     """
 
     def write_onnx(encoder: Encoder, model: RuntimeModel, path: Path) -> str:
-        """Write the int8 file to a path; return a note on how it was made."""
+        """Write the int8 file of an encoder's model to a path; return how it was made."""
         quantise_weights(model.file.path, path)
         return (
             "made int8 by the dynamic quantisation of onnxruntime "
@@ -88,7 +88,7 @@ def quantise_openvino(name: str | Path, out: Path, corpus: Corpus) -> None:
     texts = texts.take(order[:MAX_MEASURED_SENTENCES].tolist())
 
     def write_openvino(encoder: Encoder, model: RuntimeModel, path: Path) -> str:
-        """Write the int8 file to a path; return a note on how it was made."""
+        """Write the int8 file of an encoder's model to a path; return how it was made."""
         import nncf
         import openvino
 
@@ -98,7 +98,7 @@ def quantise_openvino(name: str | Path, out: Path, corpus: Corpus) -> None:
         run = model.call
 
         def run_and_record(inputs: dict[str, npt.NDArray[Any]], names: list[str]) -> NamedArrays:
-            """Run the model as before, and add its inputs to the list."""
+            """Run the model as before, and add its inputs to ``recorded_inputs``."""
             recorded_inputs.append(inputs)
             return run(inputs, names)
 
@@ -157,6 +157,7 @@ def _write_quantised_copy(
         folder = encoder.root
         transformer = encoder.network[0]  # its first module
         model = transformer.model
+    # The copy is made in a scratch folder, which gets the name `out` when it is complete.
     scratch = make_scratch_path(out)
     int8_path = scratch / encoder.backend.folder.relative_to(folder) / int8_name
     try:

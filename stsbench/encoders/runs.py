@@ -89,7 +89,9 @@ class TrainedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def card(self) -> RecipeCard:
-        """The recipe as it was run, with newer keys at their defaults.
+        """The recipe as it was run: the record's table with its types checked.
+
+        Keys that recipes have gained since then have their defaults.
 
         Raises:
             CardError: The record holds no valid recipe.

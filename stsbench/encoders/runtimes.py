@@ -138,13 +138,17 @@ class RuntimeModel(torch.nn.Module):
         )
 
     def _run_batch(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> NamedArrays:
-        """Run one batch and return the needed outputs by their names in the file.
+        """Run the file on one batch and return the needed outputs, by their names in the file.
 
         Args:
-            ids: Token ids (b, t).
+            ids: The token ids, (b, t).
             mask: 1 at tokens and 0 at padding, (b, t).
+
+        Raises:
+            EncoderError: The runtime fails.
         """
         inputs = _make_model_inputs(ids, mask)
+        # The inputs that the file has; `self.call` runs it, for outputs of given names.
         file_inputs = {name: inputs[name] for name in self.inputs}
         problem = f"{self.file.path}: {self.runtime} cannot embed with it"
         with translate_errors(problem, EncoderError):
@@ -225,11 +229,11 @@ class _StatesByLayer:
     """The hidden states of a runtime's model by layer, as transformers' models have them."""
 
     def __init__(self, model: RuntimeModel, outputs: dict[str, torch.Tensor]) -> None:
-        """Store the outputs of a batch.
+        """Store the outputs of a model for a batch.
 
         Args:
-            model: The model, whose number of layers and file are read.
-            outputs: Its outputs by their names in the network.
+            model: The model: its number of layers is read, and its file is named in errors.
+            outputs: Its outputs, by the names that ``output_name`` gives hidden states.
         """
         self.model = model
         self.outputs = outputs
@@ -316,7 +320,10 @@ def export_network(network: Network, *, int8: bool = False) -> RuntimeFile:
 
 
 def _replace_by_int8(folder: Path) -> None:
-    """Replace the exported file of a folder, and the files of its weights, by an int8 file.
+    """Replace the float32 file that was exported into a folder by one with int8 weights.
+
+    Args:
+        folder: A folder with the exported file and the files of its weights, and no others.
 
     Raises:
         EncoderError: It cannot be made int8.

@@ -126,7 +126,10 @@ def refuse_oversized_model(folder: Path, weights: Sequence[Path]) -> Iterator[No
     model_size = 0
 
     def count(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter | None) -> None:
-        """Add a parameter that torch registers to ``model_size``; raise if that is too large."""
+        """Add the size of a parameter that torch registers in a module to ``model_size``.
+
+        Raises EncoderError if that is above ``max_size``. ``sizes`` has the parameters so far.
+        """
         nonlocal model_size
         # Other threads may make modules of their own meanwhile.
         if parameter is None or threading.get_ident() != thread:

@@ -157,6 +157,8 @@ class WhiteningMethod(EmbeddingTransform):
     def transform(self, learned: Tensors) -> RowFunction:
         """Return the function that whitens embeddings, (n, d) to (n, k).
 
+        Whitened embeddings are uncorrelated, and each dimension has variance 1.
+
         Args:
             learned: ``mean`` (d,) and ``components`` (d, k), from :meth:`fit`.
         """
@@ -166,9 +168,8 @@ class WhiteningMethod(EmbeddingTransform):
             # On one thread: after a product, other threads of numpy keep their cores busy for a
             # while, which the base's next batch needs.
             with _blas_thread_control().limit(limits=1, user_api="blas"):
-                whitened: Array = (
-                    np.asarray(embeddings, dtype=np.float64) - learned["mean"]
-                ) @ learned["components"]
+                centred = np.asarray(embeddings, dtype=np.float64) - learned["mean"]
+                whitened: Array = centred @ learned["components"]
             if self.normalise:
                 lengths = np.linalg.norm(whitened, axis=1, keepdims=True)
                 # An embedding that equals the mean has length 0, and stays zero.
@@ -293,12 +294,14 @@ class CalibrationMethod(EmbeddingTransform):
     def transform(self, learned: Tensors) -> RowFunction:
         """Return the function that calibrates embeddings, (n, d) to (n, d).
 
+        It subtracts a mean, divides by deviations, and removes what lies along some directions.
+
         Args:
             learned: ``mean`` (d,), ``deviation`` (d,) and ``directions`` (d, k), from :meth:`fit`.
         """
-        mean, deviation, directions = (
-            learned[name] for name in ("mean", "deviation", "directions")
-        )
+        mean = learned["mean"]
+        deviation = learned["deviation"]
+        directions = learned["directions"]
 
         def calibrate(embeddings: FloatArray) -> FloatArray:
             """Calibrate embeddings (n, d)."""

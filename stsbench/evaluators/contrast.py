@@ -75,6 +75,9 @@ class ContrastEvaluator:
             embed: Embeds its sentences, or returns the scores of its pairs.
             seed: Not used: nothing is drawn.
 
+        Returns:
+            The share of right items as score, and per item whether it is right.
+
         Raises:
             DataError: The split is no ContrastSplit.
             ProtocolError: The protocol's similarity needs bits.

@@ -103,6 +103,9 @@ class RelatednessEvaluator:
             embed: Embeds sentences.
             seed: Added to the protocol's ``base_seed``; 0 is the run of SentEval's toolkit.
 
+        Returns:
+            The correlation as score, other correlations, and the predictions per item.
+
         Raises:
             DataError: The splits are others, or gold scores are outside 0 to 5 or all the same.
             EncoderError: The embeddings are too large to train on.

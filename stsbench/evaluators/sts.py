@@ -115,6 +115,10 @@ class StsEvaluator:
             embed: Embeds its sentences, or returns the scores of its pairs.
             seed: Not used: nothing is drawn.
 
+        Returns:
+            The score by the protocol's correlation, all other correlations, and the per-item
+            columns ``similarity``, ``gold`` and ``subset``.
+
         Raises:
             DataError: The split is no PairSplit, or its gold scores are all the same.
             EncoderError: Every embedding or every similarity is the same.

@@ -273,7 +273,8 @@ def encode_result(result: Result) -> bytes:
 def result_to_json(result: Result) -> bytes:
     """Return the bytes of a Result's file.
 
-    Keys are in the order of the fields with the digest last, and floats read back exactly.
+    Keys are in the order of the fields. The digest, a hash over all others, is last. Floats read
+    back exactly.
     """
     fields = _fields_without_digest(result)
     fields["digest"] = digest_fields(fields)

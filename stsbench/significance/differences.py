@@ -84,8 +84,9 @@ def combine_errors(
             has several seeds.
 
     Returns:
-        The joined error, and its part over seeds. It is infinite if an error is NaN, because too
-        few items say nothing about how a score varies.
+        The joined error, and its part over seeds; the error over items unchanged if seeds add
+        nothing. It is infinite if an error is NaN, because too few items say nothing about how a
+        score varies.
     """
     variance = item_error.error**2
     seed_variances = np.array([error.error**2 for error in seed_errors])

@@ -351,16 +351,16 @@ class PairedF1(Paired):
 
     def scores(self, encoder: int) -> Float64Array:
         """Compute an encoder's F1 by each seed, (s,); 0 if class 1 is never predicted or true."""
-        hits, positives = self._counts(encoder)
+        hits, positives = self._hits_and_positives(encoder)
         return np.asarray(2 * hits.sum(axis=1) / np.maximum(positives.sum(axis=1), 1))
 
     def influences(self, encoder: int) -> Float64Array:
         """Compute how much each item moves an encoder's F1, by each seed, (s, n)."""
-        hits, positives = self._counts(encoder)
+        hits, positives = self._hits_and_positives(encoder)
         first_order_terms = 2 * hits - self.scores(encoder)[:, None] * positives
         return np.asarray(first_order_terms / np.maximum(positives.sum(axis=1, keepdims=True), 1))
 
-    def _counts(self, encoder: int) -> tuple[Float64Array, Float64Array]:
+    def _hits_and_positives(self, encoder: int) -> tuple[Float64Array, Float64Array]:
         """Count what F1 of class 1 is computed from, for each item and seed.
 
         Args:

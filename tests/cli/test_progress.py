@@ -197,7 +197,7 @@ def test_what_fails_is_said_once_and_tasks_without_data_together(tmp_path: Path,
         "stsbench: one on d: no number",
         "stsbench: a note",
     ]
-    assert progress.code == 2
+    assert progress.exit_code == 2
     assert [*progress.failures] == [
         "a: no data for a",
         "b: no data for b",

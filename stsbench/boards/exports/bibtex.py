@@ -34,41 +34,54 @@ class Work(NamedTuple):
 
 
 def cite_results(results: Sequence[Result], catalogue: Catalogue) -> str:
-    """Return the BibTeX entries of the tasks, encoders and protocols of results, and of stsbench.
+    """Return a BibTeX file of the works to cite for results, and an entry of stsbench itself.
 
-    A comment above each entry says what of the results it is the source of.
+    The works are the sources of the tasks, encoders and protocols (ways of scoring) of the results.
+    A comment above each entry says which of these it is the source of. Of a work whose authors and
+    title are not known, the entry has the address only.
 
     Args:
         results: The results, at least one.
-        catalogue: The cards of tasks and encoders.
+        catalogue: The cards of tasks and encoders, which name their sources.
     """
     works = _read_works(catalogue)
+    # Address of a work -> what it is the source of, such as "task stsb".
     uses_by_url: dict[str, list[str]] = {}
     for use, text in _iterate_sources(results, catalogue):
+        # ADDRESS matches addresses on the web.
         for address in ADDRESS.findall(text):
             uses_by_url.setdefault(address.rstrip(";."), []).append(use)
     entries = []
     keys: set[str] = set()
     for url, uses in uses_by_url.items():
         work = works.get(url, Work(url))
-        key = _make_key(work, keys)
+        key = _make_citation_key(work, keys)
         keys.add(key)
         comment = ", ".join(dict.fromkeys(uses))
         if not work.authors:
             comment += "; its card gives no authors or title"
-        entries.append(_format_entry(key, _list_fields(work), comment))
+        entries.append(_format_entry(key, _bibtex_fields(work), comment))
+    # The git commit that stsbench runs from; None if it is an installed package.
     commit, _ = provenance.commit()
-    tool = {
+    stsbench_fields = {
         "title": "{stsbench}",
         "version": provenance.version_of("stsbench"),
         "note": f"commit {commit[:12]}" if commit else "",
     }
-    entries.append(_format_entry("stsbench", tool, comment="the scores"))
+    entries.append(_format_entry("stsbench", stsbench_fields, comment="the scores"))
     return "\n\n".join(entries) + "\n"
 
 
 def _iterate_sources(results: Sequence[Result], catalogue: Catalogue) -> Iterator[tuple[str, str]]:
-    """Yield what of the results has a source, and the text that names the source's address."""
+    """Yield each task, encoder and protocol of results with the text that names its source.
+
+    For example ``("task stsb", "Cer et al. 2017, https://aclanthology.org/S17-2001")``. A task or
+    encoder without a card, and a protocol that our file of sources does not have, are omitted.
+
+    Args:
+        results: The results.
+        catalogue: The cards of tasks and encoders.
+    """
     task_ids = catalogue.paths("tasks")
     for task in dict.fromkeys(result.task for result in results):
         if task in task_ids:
@@ -83,18 +96,26 @@ def _iterate_sources(results: Sequence[Result], catalogue: Catalogue) -> Iterato
 
 
 def _read_works(catalogue: Catalogue) -> Mapping[str, Work]:
-    """Return what our list of papers, and else any card, says of the work at an address."""
+    """Return the authors, year and title of works by their addresses.
+
+    They are read from our list of papers, and then from the texts by which cards name papers, such
+    as ``Cer et al. 2017, https://…``, one or more with semicolons between. The first counts.
+    """
     works = {
         paper.url: Work(paper.url, _join_authors(paper.authors), str(paper.year), paper.title)
         for paper in read_sources().papers.values()
     }
     for text in _iterate_card_papers(catalogue):
-        for part in text.split(";"):
-            address = ADDRESS.search(part)
-            match = AUTHORS_AND_YEAR.match(part[: address.start()].strip()) if address else None
-            if address and match and address[0] not in works:
+        for paper_text in text.split(";"):
+            address = ADDRESS.search(paper_text)
+            if address is None:
+                continue
+            url = address[0]
+            # Authors, year and title are before the address.
+            match = AUTHORS_AND_YEAR.match(paper_text[: address.start()].strip())
+            if match and url not in works:
                 authors = _join_authors(match["authors"])
-                works[address[0]] = Work(address[0], authors, match["year"], match["title"] or "")
+                works[url] = Work(url, authors, match["year"], match["title"] or "")
     return works
 
 
@@ -109,7 +130,7 @@ def _join_authors(text: str) -> str:
     return text.replace(" et al.", " and others").replace(", ", " and ")
 
 
-def _make_key(work: Work, taken_keys: Iterable[str]) -> str:
+def _make_citation_key(work: Work, taken_keys: Iterable[str]) -> str:
     """Return a key that is not taken: ``cer2017``, or one of the address."""
     surname = re.sub(r"[^a-z]", "", work.authors.partition(" and ")[0].casefold())
     address_part = re.sub(r"[^A-Za-z0-9]+", "-", work.url.rstrip("/").rpartition("/")[2])
@@ -118,12 +139,12 @@ def _make_key(work: Work, taken_keys: Iterable[str]) -> str:
     return next(f"{stem}{suffix}" for suffix in suffixes if f"{stem}{suffix}" not in taken_keys)
 
 
-def _list_fields(work: Work) -> dict[str, str]:
-    """Return the fields of a work's entry by name; empty ones are unknown."""
+def _bibtex_fields(work: Work) -> dict[str, str]:
+    """Return the fields of a work's BibTeX entry, by name; those that are unknown are empty."""
     title = _escape(work.title)
     fields = {
         "author": _escape(work.authors),
-        # Double braces keep capital letters.
+        # The braces around it make BibTeX keep capital letters.
         "title": f"{{{title}}}" if title else "",
         "year": work.year,
         "url": work.url,

@@ -32,15 +32,19 @@ if TYPE_CHECKING:
 def make_model_index(
     name: str, results: Sequence[Result], catalogue: Catalogue
 ) -> list[dict[str, Any]]:
-    """Return the ``model-index`` of one encoder's results, as ``huggingface_hub`` makes it.
+    """Return one encoder's results as the key ``model-index`` of a model card on the Hub.
 
-    Scores are as in results, from 0 to 1. The ``args`` of each metric have the protocol and the 95%
-    interval; of several seeds they have the number and the deviation, and the score is their mean.
+    The format is that of the library ``huggingface_hub``. Scores are from -1 to 1, not times 100.
+    The ``args`` of each metric have the protocol (the way of scoring) and the 95% interval. For
+    several seeds the score is their mean, and ``args`` also has their number and deviation.
 
     Args:
         name: The name that the model card has for the model.
         results: The encoder's results.
         catalogue: The cards of tasks and encoders.
+
+    Returns:
+        A list of one dict, with the name and the list of results.
     """
     from huggingface_hub.repocard_data import ModelCardData
 
@@ -60,9 +64,13 @@ def to_yaml(index: Sequence[dict[str, Any]]) -> str:
 
 
 def write_card(path: Path, index: Sequence[dict[str, Any]]) -> None:
-    """Put an index into a model card, whose other metadata and text stay.
+    """Write results into the file of a model card, whose other metadata and text stay.
 
-    A file that does not exist becomes a card that holds only the index.
+    If the file does not exist, it is made and has only the results.
+
+    Args:
+        path: The file, Markdown that begins with metadata in YAML.
+        index: The results: the value of the metadata's key ``model-index``, which is replaced.
 
     Raises:
         OutputError: The file cannot be read or written, or its metadata are not YAML.
@@ -91,11 +99,19 @@ class EvalResults(NamedTuple):
 
 
 def make_eval_results(results: Sequence[Result], catalogue: Catalogue) -> EvalResults:
-    """Return the YAML of one encoder's results on tasks that are datasets on the Hub.
+    """Return one encoder's results in the format of the Hub's files of evaluation results, YAML.
 
-    The dataset is MTEB's if the data are, and the task then has MTEB's name. Values are as in
-    results, from 0 to 1. Their ``notes`` have the protocol, without which no two values may be
-    compared, and the 95% interval; the value of several seeds is their mean.
+    Only tasks that are datasets on the Hub can be in such a file. If a task has the data of a task
+    of the benchmark MTEB, the dataset and the name are MTEB's. Values are from -1 to 1, not times
+    100; the value of several seeds is their mean. The ``notes`` of a value have the protocol (the
+    way of scoring), without which no two values may be compared, and the 95% interval.
+
+    Args:
+        results: The encoder's results.
+        catalogue: The cards of tasks and encoders.
+
+    Returns:
+        The YAML, and a notice on each result that is not in it.
 
     Raises:
         DataError: No task of the results is a dataset on the Hub.
@@ -143,20 +159,26 @@ class _HubDataset(NamedTuple):
 
 
 def _find_dataset(task: str, card: TaskCard | None, catalogue: Catalogue) -> _HubDataset | None:
-    """Return the dataset on the Hub that is a task; None if there is none.
+    """Return the dataset on the Hub that has the data of a task; None if there is none.
 
-    It is MTEB's dataset if the data are those of a task of MTEB's, else the card's, unless that is
-    an archive of several tasks.
+    The first of these counts:
+
+    1. the dataset of the benchmark MTEB that has the same data;
+    2. the dataset that the task's card names, unless it is an archive of several tasks.
 
     Args:
         task: The id of the task.
-        card: Its card; None if it has none.
+        card: The task's card; None if it has none.
         catalogue: The cards of tasks.
+
+    Returns:
+        The dataset's name on the Hub, its revision, and the name of the task in the dataset.
     """
     if card is None:
         return None
     matched_task = find_matched_task(task, catalogue)
     if matched_task is not None:
+        # MTEB calls the only subset of a task "default".
         has_named_subset = matched_task.mteb_subset not in ("", DEFAULT_SUBSET)
         name = matched_task.mteb_subset if has_named_subset else matched_task.mteb_task
         return _HubDataset(matched_task.repo, task=name, revision=matched_task.revision)
@@ -166,7 +188,12 @@ def _find_dataset(task: str, card: TaskCard | None, catalogue: Catalogue) -> _Hu
 
 
 def _describe_score(score: MeasuredScore) -> str:
-    """Return the notes of a score: its metric, split, protocol, seeds and interval."""
+    """Return a text on how a score was measured: metric, split, protocol, seeds and interval.
+
+    Args:
+        score: The score of an encoder on a task: ``results``, one per seed; ``seed_mean``, their
+            mean and its deviation (None for one seed); and ``interval`` (None if unknown).
+    """
     first_result = score.results[0]
     notes = (
         f"{score.hub_result.metric_name}, {first_result.split} split, n = {first_result.n}, "
@@ -186,11 +213,11 @@ SCHEMA_VERSION = "0.3.0"
 
 
 def to_every_eval_ever(results: Sequence[Result], catalogue: Catalogue) -> str:
-    """Return the JSON of one encoder's results as one record of an evaluation run.
+    """Return one encoder's results in the format of the project Every Eval Ever, JSON.
 
-    It has the data, revision, split and all fields of the protocol of each score, and its 95%
-    interval, which is that of the mean for several seeds, beside their deviation. The time is that
-    of the newest result, so the JSON is the same whenever it is made.
+    Each score has its data with their revision, the split, all fields of the protocol and the 95%
+    interval. Seeds are averaged. The time of the record is that of the newest result, so the JSON
+    is the same whenever it is made.
 
     Args:
         results: The results, at least one, all of one encoder in one state.
@@ -227,12 +254,14 @@ def to_every_eval_ever(results: Sequence[Result], catalogue: Catalogue) -> str:
         "eval_library": {
             "name": "stsbench",
             "version": str(versions.get("stsbench", "unknown")),
-            "additional_details": _to_texts({"commit": first_result.run.get("commit"), **versions}),
+            "additional_details": _known_values_as_text(
+                {"commit": first_result.run.get("commit"), **versions}
+            ),
         },
         "model_info": {
             "name": first_result.encoder,
             "id": model.name,
-            "additional_details": _to_texts(model_details),
+            "additional_details": _known_values_as_text(model_details),
         },
         "evaluation_results": [_evaluation_fields(score) for score in scores],
     }
@@ -249,7 +278,12 @@ def _newest_timestamp(scores: Sequence[MeasuredScore]) -> str:
 
 
 def _evaluation_fields(score: MeasuredScore) -> dict[str, Any]:
-    """Return the fields of the format for one score."""
+    """Return one score as the format Every Eval Ever has it.
+
+    Args:
+        score: The score of an encoder on a task: ``results``, one per seed, ``seed_mean``, and
+            ``hub_result``, the score as the library ``huggingface_hub`` describes it.
+    """
     first_result = score.results[0]
     details = {
         "task": first_result.task,
@@ -278,14 +312,20 @@ def _evaluation_fields(score: MeasuredScore) -> dict[str, Any]:
         "metric_config": _metric_fields(score.hub_result, first_result.protocol),
         "score_details": {
             "score": score.seed_mean.mean,
-            "details": _to_texts(details),
+            "details": _known_values_as_text(details),
             "uncertainty": uncertainty,
         },
     }
 
 
 def _dataset_fields(hub_result: EvalResult, n_items: int) -> dict[str, Any]:
-    """Return the fields of the format for the data of a score."""
+    """Return the data of a score as the format Every Eval Ever has them.
+
+    Args:
+        hub_result: The score as the library ``huggingface_hub`` describes it. Its
+            ``dataset_revision`` is None if the data are not on the Hub.
+        n_items: The number of scored items.
+    """
     if hub_result.dataset_revision is None:
         return {"dataset_name": hub_result.dataset_name, "source_type": "other"}
     details = {"revision": hub_result.dataset_revision, "config": hub_result.dataset_config}
@@ -295,17 +335,18 @@ def _dataset_fields(hub_result: EvalResult, n_items: int) -> dict[str, Any]:
         "hf_repo": hub_result.dataset_type,
         "hf_split": hub_result.dataset_split,
         "samples_number": n_items,
-        "additional_details": _to_texts(details),
+        "additional_details": _known_values_as_text(details),
     }
 
 
 def _metric_fields(hub_result: EvalResult, protocol: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the format for the metric of a score.
+    """Return the metric of a score as the format Every Eval Ever has it.
 
     Args:
         hub_result: The score as the ``huggingface_hub`` library describes it.
         protocol: All fields of the score's protocol, with its name.
     """
+    # The lowest and the highest value that such a score can have.
     low, high = map(_format_bound, score_bounds(score_name(protocol)))
     metric = str(protocol.get("metric", hub_result.metric_type))
     parameters = dict(protocol)
@@ -337,7 +378,7 @@ def _format_bound(bound: float) -> int | str:
     return round(bound)
 
 
-def _to_texts(values: Mapping[str, object]) -> dict[str, str]:
+def _known_values_as_text(values: Mapping[str, object]) -> dict[str, str]:
     """Return the known values as texts, which are the only ones that the schema allows."""
     return {key: str(value) for key, value in values.items() if value is not None}
 
@@ -354,12 +395,22 @@ class HubModel(NamedTuple):
 
 
 def find_model(result: Result, catalogue: Catalogue) -> HubModel:
-    """Return the model that a result is of.
+    """Return the name and the facts of the model that a result is of, for exports.
 
-    Its name is the id on the Hub that its card gives; else the id of the card's checkpoint, unless
-    several cards have it (each for another pooling); else the encoder's name, below ``stsbench/``.
-    A card counts only if the result has its hash. The revision is the Hub's commit, else the
-    beginning of the fingerprint, which distinguishes states.
+    The name is the first of these that there is:
+
+    1. the id on the Hub that the encoder's card names as its own;
+    2. the id on the Hub of the checkpoint that the card loads, if no other card loads it (several
+       may, each with another pooling);
+    3. the encoder's name, with ``stsbench/`` before it if it has no slash.
+
+    An encoder whose name has a plus, behind which parameters are replaced, is not that of its card,
+    and has the third. The revision is the commit on the Hub, or else the beginning of the
+    fingerprint, which changes with the embeddings.
+
+    Args:
+        result: The result.
+        catalogue: The cards of encoders; a card counts only if the result has its hash.
     """
     card = catalogue.find_encoder(result.encoder, result.encoder_card)
     revision = result.revision or (result.fingerprint or "no_revision_available")[:40]
@@ -390,11 +441,12 @@ def _count_cards_by_checkpoint(catalogue: Catalogue) -> Counter[str]:
 
 @lru_cache(maxsize=1)
 def find_source_url() -> str | None:
-    """Return the home page that the installed stsbench names; None if it names none.
+    """Return the address of stsbench's home page; None if the installed package names none.
 
-    Who publishes the package sets it in ``pyproject.toml``: exported records must not hold an
-    address of somebody else.
+    It is set in ``pyproject.toml`` by whoever publishes the package, so that exported files never
+    have the address of somebody else.
     """
+    # Texts such as "Homepage, https://example.org".
     links = metadata("stsbench").get_all("Project-URL") or []
     for link in links:
         label, _, url = str(link).partition(",")
@@ -443,18 +495,20 @@ class MeasuredScore(NamedTuple):
 
 
 def average_seeds(results: Sequence[Result], catalogue: Catalogue) -> Iterator[MeasuredScore]:
-    """Yield a score for each task, split and protocol of one encoder's results.
-
-    The results of several seeds become one score: their mean, with its interval.
+    """Yield the score of one encoder on each task, split and protocol, as the mean over its seeds.
 
     Args:
         results: The results of one encoder in one state.
         catalogue: The cards of tasks.
+
+    Yields:
+        The results of all seeds, the task's card, the mean over seeds with its deviation and 95%
+        interval, and the entry of a model card that the library ``huggingface_hub`` writes.
     """
-    results_by_cell = group_by(
+    results_by_conditions = group_by(
         results, lambda result: (result.task, result.split, protocol_key(result.protocol))
     )
-    for (task, _split, _protocol), results_by_seed in results_by_cell.items():
+    for (task, _split, _protocol), results_by_seed in results_by_conditions.items():
         first_result = results_by_seed[0]
         card = catalogue.task(task) if task in catalogue.paths("tasks") else None
         seed_mean = mean_and_deviation([result.score for result in results_by_seed])
@@ -485,13 +539,13 @@ def average_seeds(results: Sequence[Result], catalogue: Catalogue) -> Iterator[M
 def _make_hub_result(
     result: Result, card: TaskCard | None, score: float, metric_arguments: dict[str, Any]
 ) -> EvalResult:
-    """Return a score as the entry of a model card.
+    """Return a score as an entry of a model card, as the library ``huggingface_hub`` describes it.
 
     Args:
-        result: The first result of the score.
-        card: The card of its task; None if there is none.
-        score: The score.
-        metric_arguments: The protocol, seeds and interval.
+        result: One of the results that the score is of, which differ in their seeds.
+        card: The card of the task; None if there is none.
+        score: The score, the mean over seeds.
+        metric_arguments: Field -> value of the protocol, and the seeds and interval of the score.
     """
     from huggingface_hub import EvalResult
 
@@ -510,7 +564,7 @@ def _make_hub_result(
         metric = f"{metric}_{similarity}"
     config = hub.config if hub else ""
     if hub and hub.archive and not config:
-        # An archive holds many datasets; without a configuration they would be taken for one.
+        # An archive holds the data of many tasks: the name of the task distinguishes them.
         config = result.task
     return EvalResult(
         task_type=hub_task.task,

@@ -41,22 +41,25 @@ class _MtebCell(NamedTuple):
 
 
 def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> ExportedFiles:
-    """Write ``out/results/<model>/<revision>/<task>.json`` for every cell whose data are MTEB's.
+    """Write results as files of the benchmark MTEB: ``out/results/<model>/<revision>/<task>.json``.
 
-    A model has its id on the Hub if that is known, see :func:`find_model`. A task of several
-    subsets is written if all of them are there. The first seed of the evaluation counts.
+    Only results on the data of a task of MTEB are written. If that task has several subsets, there
+    must be results on all. The first evaluation seed counts. ``mteb.ResultCache(out)`` reads the
+    folder.
 
-    The main score is the Spearman correlation of cosines over all pairs of a task or language,
-    whatever aggregation the result was scored by: a result holds that one too. Those by Euclidean
-    and Manhattan similarity, minus the distance, are missing if the result is of a version that did
-    not measure them. ``mteb_version`` is null: MTEB did not make these scores.
-    ``mteb.ResultCache(out)`` reads the folder.
+    The main score is the Spearman correlation of cosines over all pairs of a task or subset, which
+    every result holds beside its own score. Correlations by Euclidean and Manhattan similarity
+    are missing in results of early versions. ``mteb_version`` is null, as MTEB did not make them.
+
+    Returns:
+        The files that were written, and why other results were not.
 
     Raises:
         DataError: No cell can be exported; the message says why.
         OutputError: The folder cannot be written.
     """
     cells_by_path: dict[Path, list[_MtebCell]] = {}
+    # The reasons, each once.
     omitted: dict[str, None] = {}
     for result in sorted(results, key=_export_order):
         task, problem = _match_task(result, catalogue)
@@ -71,7 +74,8 @@ def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> E
             cells.append(_MtebCell(task, result))
     complete_cells_by_path = {}
     for path, cells in cells_by_path.items():
-        if complete_cells := list(_select_complete(cells, omitted)):
+        complete_cells = list(_select_complete(cells, omitted))
+        if complete_cells:
             complete_cells_by_path[path] = complete_cells
     if not complete_cells_by_path:
         raise DataError(f"nothing to export: {next(iter(omitted), 'there are no results')}")
@@ -102,7 +106,14 @@ def _result_path(result: Result, task: MatchedTask, out: Path, catalogue: Catalo
 
 
 def _model_content(result: Result, catalogue: Catalogue) -> dict[str, Any]:
-    """Return the content of MTEB's description of a model; fields that are not known are None."""
+    """Return the content of MTEB's file ``model_meta.json``, which describes a model.
+
+    Fields that are not known are None.
+
+    Args:
+        result: A result of the model.
+        catalogue: The cards of encoders.
+    """
     model = find_model(result, catalogue)
     return {
         "name": model.name,
@@ -123,12 +134,17 @@ class _TaskMatch(NamedTuple):
 
 
 def _match_task(result: Result, catalogue: Catalogue) -> _TaskMatch:
-    """Find the task of MTEB that a Result is a score of."""
+    """Find the task of the benchmark MTEB that a result can be exported as.
+
+    Returns:
+        The task. If there is none, it is None, and ``problem`` says why.
+    """
     task = None
     if result.task in catalogue.paths("tasks"):
         task = find_matched_task(result.task, catalogue)
     if task is None:
         problem = "its data are not those of a task of MTEB's"
+        # MTEB_VARIANTS are our tasks whose data differ from MTEB's, and those of ours that do not.
         if result.task in MTEB_VARIANTS:
             problem += f"; those of {MTEB_VARIANTS[result.task]} are"
         return _TaskMatch(task=None, problem=problem)
@@ -140,13 +156,14 @@ def _match_task(result: Result, catalogue: Catalogue) -> _TaskMatch:
 
 
 def _select_complete(cells: Sequence[_MtebCell], omitted: dict[str, None]) -> Iterator[_MtebCell]:
-    """Yield the cells of splits that have all subsets of MTEB's task.
+    """Yield the results of those splits of a task that have all subsets of MTEB's task.
 
-    MTEB would average over some of the subsets as if they were all.
+    MTEB takes the mean over the subsets in a file: it would take some of them for all.
 
     Args:
-        cells: The cells of one task of MTEB's.
-        omitted: Receives a notice on each cell of an incomplete split, as a key with value None.
+        cells: Results on one task of MTEB, each with the task: ``cell.task``, ``cell.result``.
+        omitted: For each result that is not yielded, the reason is added here as a key with the
+            value None.
     """
     n_subsets_by_split: Counter[str] = Counter()
     for task, result in cells:
@@ -166,7 +183,11 @@ def _select_complete(cells: Sequence[_MtebCell], omitted: dict[str, None]) -> It
 
 
 def _task_content(cells: Sequence[_MtebCell]) -> dict[str, Any]:
-    """Return the content of MTEB's result file of a task."""
+    """Return the content of MTEB's file of results of one model on one task.
+
+    Args:
+        cells: The results, each with MTEB's task, for all splits and subsets.
+    """
     scores_by_split: dict[str, list[dict[str, Any]]] = {}
     for task, result in cells:
         split_scores = scores_by_split.setdefault(task.mteb_split_names[result.split], [])
@@ -175,14 +196,15 @@ def _task_content(cells: Sequence[_MtebCell]) -> dict[str, Any]:
             spearman = round(score.spearman, SCORE_DIGITS)
             split_scores.append(
                 {
-                    # MTEB computes these by the model's own similarity, by default the cosine.
+                    # MTEB computes these two by the model's own similarity, by default the cosine.
                     "pearson": pearson,
                     "spearman": spearman,
                     "cosine_pearson": pearson,
                     "cosine_spearman": spearman,
+                    # Correlations by other similarities, such as "euclidean_spearman".
                     **{
-                        name: round(further, SCORE_DIGITS)
-                        for name, further in score.further.items()
+                        name: round(correlation, SCORE_DIGITS)
+                        for name, correlation in score.further.items()
                     },
                     "main_score": spearman,
                     "hf_subset": subset,

@@ -85,28 +85,30 @@ class TaskScore(NamedTuple):
 
 
 def score_task(result: MtebResult, benchmark_task: BenchmarkTask) -> TaskScore | None:
-    """Return a model's mean over the subsets and splits that a benchmark takes, in points.
+    """Return a model's score on one task of a benchmark: the mean over its splits and subsets.
 
     Args:
-        result: The scores of a model on the task.
-        benchmark_task: The subsets and splits of the benchmark.
+        result: The scores of the model on the task, by split and subset, from -1 to 1.
+        benchmark_task: The splits and subsets of the task that the benchmark takes (``parts``).
 
     Returns:
-        The mean, with a problem if the score cannot be right or if its data are not known to be
-        the benchmark's. None if the model has no score of one of the parts.
+        The mean in points (times 100). Its ``problem`` is not empty if the score cannot be right,
+        or if the revision of its data is not known to have the benchmark's text. None if the model
+        has no score of one of the parts.
     """
     if not {*benchmark_task.parts} <= result.scores.keys():
         return None
     points = 100 * statistics.fmean(result.scores[part] for part in benchmark_task.parts)
     problem = ""
+    # Why a public score is thought to be wrong; None for all others.
     suspicion = read_suspects().get((result.model, result.task))
     if suspicion is not None:
         problem = f"{suspicion}: in no average"
     elif result.data_revision not in list_same_text_revisions(result.task):
-        present = read_mteb_facts().tasks[result.task].revision
+        current_revision = read_mteb_facts().tasks[result.task].revision
         problem = (
             f"data revision {result.data_revision[:SHORT_REVISION]}, not known to hold the text "
-            f"of {present[:SHORT_REVISION]}: in no average"
+            f"of {current_revision[:SHORT_REVISION]}: in no average"
         )
     return TaskScore(points, problem)
 
@@ -114,13 +116,17 @@ def score_task(result: MtebResult, benchmark_task: BenchmarkTask) -> TaskScore |
 def _make_score_cells(
     scores: Mapping[str, TaskScore], average_terms: AverageTerms
 ) -> dict[str, TableCell]:
-    """Return a row's cells of scores, by column key.
+    """Return the cells of one row of a table: a model's scores, and their average.
 
-    The row has an average unless a term of it has no score or one with a problem.
+    There is no average if a column of it has no score, or one with a problem.
 
     Args:
-        scores: The row's scores by column key.
-        average_terms: The columns that the average is over.
+        scores: Key of a column -> score, in points, which may have a problem.
+        average_terms: The keys of the columns that the average is over.
+
+    Returns:
+        Key of a column -> cell. ``AVERAGE`` is the key of the rounded average, ``EXACT`` that of
+        the exact one.
     """
     cells = {
         column: TableCell(
@@ -156,9 +162,10 @@ class MtebBoard:
 
     @property
     def columns(self) -> list[TableColumn]:
-        """The columns: the tasks, their mean rounded, their mean exact, and two facts of models.
+        """The columns of this board of a benchmark.
 
-        The facts are a model's size, and the share of the tasks that it was not trained on.
+        They are one for each task (``self.tasks``), two for the average, rounded and exact, and two
+        for facts about a model: its size, and the share of the tasks that it was not trained on.
         """
         task_columns = [TableColumn(key=task, head=task) for task in self.tasks]
         average = TableColumn(key=AVERAGE, head="Avg.", kind="average")
@@ -183,16 +190,19 @@ class MtebBoard:
         *,
         has_public: bool = True,
     ) -> Table:
-        """Build the board, with a group for own, imported and public results and for people.
+        """Build the table of a benchmark of MTEB's: one column per task, and one row per model.
 
-        Groups without rows are omitted.
+        The rows are in up to four groups: models measured here, those of a user's result files of
+        MTEB, those of MTEB's public results, and people who scored the same pairs. Groups without
+        rows are omitted.
 
         Args:
-            name: The key of the suite.
+            name: The key of the board.
             title: The title of the board.
-            results: Own results; those of other data or another way to score are left out.
-            imported: The results of a user's files of MTEB's.
-            has_public: Whether the public results and those of people are on it.
+            results: Results that were measured here. Those on other data, and those that were
+                scored in another way than MTEB's, are left out.
+            imported: The results of the user's files.
+            has_public: Whether the public results and those of people are on the board.
         """
         groups = [
             Group(section=MEASURED_SECTION, rows=self._measured_rows(results)),
@@ -217,14 +227,21 @@ class MtebBoard:
         )
 
     def _notes(self, groups: Sequence[Group], results: Sequence[MtebResult]) -> Iterator[str]:
-        """Yield the notes below the board.
+        """Yield the notes that are printed below this board, each only if it is needed.
 
-        They are on means over subsets, joined revisions, training data, noise and people's scores.
+        They say, in this order:
+
+        * for which tasks the score is a mean over subsets or splits;
+        * how many models have results of several revisions;
+        * how it is known which tasks a model was trained on;
+        * how small the differences between neighbours are, compared with their errors;
+        * the 95% intervals of people's scores.
 
         Args:
             groups: The groups of rows.
-            results: The imported and public results of all revisions.
+            results: The imported and public results, of all revisions of models.
         """
+        # self.tasks has, for each task, its splits and subsets (parts).
         tasks_of_several_parts = [
             name for name, benchmark_task in self.tasks.items() if len(benchmark_task.parts) > 1
         ]
@@ -233,8 +250,9 @@ class MtebBoard:
                 "scores of several subsets or splits are their mean, as in MTEB: "
                 + ", ".join(tasks_of_several_parts)
             )
-        if joined := describe_joined(results, self.tasks):
-            yield joined
+        note_on_revisions = describe_joined(results, self.tasks)
+        if note_on_revisions:
+            yield note_on_revisions
         if any(ZERO_SHOT in row.cells for group in groups for row in group.rows):
             yield (
                 "§ and zero-shot (the share of these tasks that a model was not trained on): "
@@ -242,16 +260,20 @@ class MtebBoard:
             )
         rows_by_section = {group.section: group.rows for group in groups}
         errors = estimate_errors(self.tasks, self.catalogue)
-        if noise := describe_noise(rows_by_section.get(PUBLIC_SECTION, ()), errors):
-            yield noise
+        note_on_noise = describe_noise(rows_by_section.get(PUBLIC_SECTION, ()), errors)
+        if note_on_noise:
+            yield note_on_noise
         intervals = find_people_intervals(read_people_results(), self.tasks, self.catalogue)
         if PEOPLE_SECTION in rows_by_section and intervals:
             yield f"{PEOPLE_LABEL}: {describe_people_intervals(intervals)}"
 
     def _imported_rows(self, imported: Sequence[MtebResult]) -> list[Row]:
-        """Return the rows of the models of a user's files, best mean first.
+        """Return a row for each model of a user's result files of MTEB, best average first.
 
-        The origin of a row is the versions of MTEB that made its scores.
+        A row names the versions of MTEB that made its scores.
+
+        Args:
+            imported: The results in the files, of all revisions of models.
         """
         rows = []
         for model, results in join_revisions(imported).items():
@@ -259,13 +281,13 @@ class MtebBoard:
         return sorted(rows, key=average_sort_key)
 
     def _model_rows(self, results_by_model: Mapping[str, ResultsByTask], origin: str) -> list[Row]:
-        """Return a row for each model that has a score of one of the tasks, best mean first.
+        """Return a row for each model that has a score on a task of this board, best average first.
 
-        A model that was trained on one of the tasks has the symbol of overlap.
+        A model that was trained on one of the tasks (``self.tasks``) has a symbol for it.
 
         Args:
-            results_by_model: The results by model and task.
-            origin: Where the scores are from, for the legend.
+            results_by_model: Name of a model -> name of a task -> its result.
+            origin: A text on where the scores are from, for the legend.
         """
         rows = []
         for model, results in results_by_model.items():
@@ -276,12 +298,13 @@ class MtebBoard:
         return sorted(rows, key=average_sort_key)
 
     def _people_rows(self, origin: str) -> list[Row]:
-        """Return one row, that of people's own scores; no row if they scored none of the tasks.
+        """Return the row of people, who scored the same pairs of sentences as the models.
 
-        Its scores have 95% intervals.
+        Their scores have 95% intervals. The list is empty if they scored none of the tasks of this
+        board (``self.tasks``).
 
         Args:
-            origin: Where the scores are from, for the legend.
+            origin: A text on where the scores are from, for the legend.
         """
         results = read_people_results()
         intervals = find_people_intervals(results, self.tasks, self.catalogue)
@@ -297,7 +320,14 @@ class MtebBoard:
         return [Row(label=PEOPLE_LABEL, cells=cells, imported=origin)]
 
     def _score_cells(self, results: ResultsByTask) -> dict[str, TableCell]:
-        """Return the cells of a model's scores, and of their mean if all tasks have a valid one."""
+        """Return the cells of one model's row, by the key of the column.
+
+        They are the scores on the tasks of this board (``self.tasks``) and their average, which is
+        missing unless all tasks have a valid score.
+
+        Args:
+            results: Name of a task -> the model's result on it.
+        """
         scores = {}
         for task, benchmark_task in self.tasks.items():
             score = score_task(results[task], benchmark_task) if task in results else None
@@ -306,7 +336,15 @@ class MtebBoard:
         return _make_score_cells(scores, self.average_terms)
 
     def _fact_cells(self, facts: ModelFacts | None) -> dict[str, TableCell]:
-        """Return the cells of a model's size and zero-shot share, each only if it is known."""
+        """Return the cells of a model's size and zero-shot share, by the key of the column.
+
+        The zero-shot share is the percentage of this board's tasks that the model was not trained
+        on. A cell is missing if its number is not known.
+
+        Args:
+            facts: MTEB's description of the model; None if there is none. Its ``trained_on``, the
+                names of its training data, is None if they are not known.
+        """
         cells = {}
         if facts and facts.parameters:
             size = TableNumber(facts.parameters, text=format_parameters(facts.parameters))
@@ -320,12 +358,19 @@ class MtebBoard:
         return cells
 
     def _measured_rows(self, results: Sequence[Result]) -> list[Row]:
-        """Return a row for each encoder with own results on the data of a task, best mean first."""
+        """Return a row for each encoder that was measured here on a task of this board.
+
+        The row with the best average comes first.
+
+        Args:
+            results: The results of all encoders; those on other data than MTEB's are left out.
+        """
         rows = []
         for group in group_by_encoder(results, self.catalogue):
             numbers = self._measured_numbers(group)
             if not numbers:
                 continue
+            # Size, year, languages and the like, as the encoder's card has them.
             traits = read_traits(self.catalogue, group.card)
             cells = {key: TableCell(measured=number) for key, number in numbers.items()}
             if traits.parameters:
@@ -343,11 +388,16 @@ class MtebBoard:
         return sorted(rows, key=average_sort_key)
 
     def _measured_numbers(self, group: EncoderResults) -> Numbers:
-        """Return the numbers of an encoder's row, in points: its scores of tasks, and their mean.
+        """Return the scores of one encoder's row, in points, by the key of the column.
 
-        The score of a task is the mean over its subsets and splits, each the mean over seeds. A
-        task is missing if the encoder lacks one of its parts; the mean if it lacks a task.
+        The score of a task is the mean over its splits and subsets, each the mean over seeds. A
+        task is missing if a split or subset has no result. The average over the tasks is missing if
+        a task is.
+
+        Args:
+            group: The encoder's results.
         """
+        # MTEB's task, with split and subset -> scores, one per seed.
         scores_by_part: dict[tuple[str, SplitAndSubset], list[float]] = {}
         matched_tasks = list_matched_tasks(self.catalogue)
         for result in group.results:
@@ -362,7 +412,8 @@ class MtebBoard:
         points_by_task = {}
         for task, benchmark_task in self.tasks.items():
             part_keys = [(task, part) for part in benchmark_task.parts]
-            if all(key in scores_by_part for key in part_keys):
+            has_all_parts = all(key in scores_by_part for key in part_keys)
+            if has_all_parts:
                 part_means = [mean_and_deviation(scores_by_part[key]).mean for key in part_keys]
                 points_by_task[task] = 100 * statistics.fmean(part_means)
         return make_averaged_numbers(self.average_terms, points_by_task)
@@ -371,14 +422,18 @@ class MtebBoard:
 def _make_model_row(
     model: str, cells: Mapping[str, TableCell], origin: str, tasks: Iterable[str]
 ) -> Row:
-    """Return a model's row, with the symbol of overlap if it was trained on one of the tasks.
+    """Return a model's row of a table of MTEB's scores.
+
+    If the model was trained on one of the tasks, the row's ``overlap`` is ``text``, so that it gets
+    a symbol for it.
 
     Args:
         model: The name of the model.
-        cells: Its numbers by column.
-        origin: Where its scores are from, for the legend.
+        cells: Key of a column -> cell.
+        origin: A text on where the scores are from, for the legend.
         tasks: MTEB's names of the tasks.
     """
+    # MTEB's description of the model; None if there is none.
     facts = read_model_facts().get(model)
     return Row(
         label=model,
@@ -390,9 +445,11 @@ def _make_model_row(
 
 
 def make_traits(model: str, facts: ModelFacts | None) -> EncoderTraits:
-    """Return a model's size, year, languages and licence by MTEB's description of it.
+    """Return a model's address, size, year, languages and licence, by MTEB's description of it.
 
-    Without a description they have only the model's address on the Hub.
+    Args:
+        model: The name of the model, its id on the Hub.
+        facts: MTEB's description; None if there is none, so that only the address is known.
     """
     address = hub_address(model)
     if facts is None:
@@ -415,15 +472,15 @@ def list_trained_tasks(facts: ModelFacts | None, tasks: Iterable[str]) -> set[st
 
 
 def add_imported_rows(table: Table, imported: Sequence[MtebResult], catalogue: Catalogue) -> Table:
-    """Return a board of our tasks with a group of imported rows below its own.
+    """Add rows for models that a user has scored with MTEB, in a group of their own, to a table.
 
-    The board is returned as it is if no imported score fits one of its columns. A column of a task
-    that has all of MTEB's subsets gets no imported scores: it is scored over all their pairs at
-    once, where MTEB takes the mean over subsets.
+    A column gets imported scores if its task has the data of one subset of a task of MTEB. A task
+    with all subsets gets none: it is scored over all their pairs at once, where MTEB takes the mean
+    over subsets. If no column gets a score, the table is returned as it is.
 
     Args:
-        table: The board, whose columns are tasks of ours.
-        imported: The results of a user's files of MTEB's.
+        table: The table, whose columns are tasks of ours.
+        imported: The results of the user's files of MTEB.
         catalogue: The cards, which say which tasks of ours have MTEB's data.
 
     Raises:
@@ -434,6 +491,7 @@ def add_imported_rows(table: Table, imported: Sequence[MtebResult], catalogue: C
             f"'{table.name}' is not scored as MTEB scores: by Spearman over all pairs of a task"
         )
     matched_tasks = list_matched_tasks(catalogue)
+    # The spec of a column says which scores it takes; it is None for a column of other numbers.
     names = {
         matched_tasks[column.spec.task].mteb_task
         for column in table.columns
@@ -466,21 +524,31 @@ def add_imported_rows(table: Table, imported: Sequence[MtebResult], catalogue: C
 
 
 def describe_versions(results: Iterable[MtebResult]) -> str:
-    """Return the versions of MTEB that made results, such as ``mteb 2.1.0`` or a range of them."""
-    versions = {result.mteb_version for result in results}
-    numbers = sorted(filter(None, map(parse_version, versions)))
-    texts = [" to ".join(dict.fromkeys(map(str, (numbers[0], numbers[-1]))))] if numbers else []
-    if len(numbers) < len(versions):
-        texts.append("of unknown version")
-    return f"mteb {', '.join(texts)}"
+    """Return the versions of MTEB that made results: ``mteb 2.1.0`` or ``mteb 1.38.2 to 2.1.0``.
+
+    If the version of a result is not known, ``of unknown version`` follows.
+    """
+    version_texts = {result.mteb_version for result in results}
+    # Texts that are no version are omitted.
+    versions = sorted(filter(None, map(parse_version, version_texts)))
+    descriptions = []
+    if versions:
+        # Without repetition, if the lowest and the highest are the same.
+        limits = dict.fromkeys([str(versions[0]), str(versions[-1])])
+        descriptions.append(" to ".join(limits))
+    if len(versions) < len(version_texts):
+        descriptions.append("of unknown version")
+    return f"mteb {', '.join(descriptions)}"
 
 
 def describe_joined(results: Iterable[MtebResult], tasks: Collection[str]) -> str:
-    """Return a note on the models whose results on some tasks are of several revisions.
+    """Return a note on how many models have results of several revisions of their weights.
+
+    Such results are joined to one row of a table.
 
     Args:
         results: The results of all revisions.
-        tasks: MTEB's names of the tasks that are shown.
+        tasks: MTEB's names of the tasks that are shown; results on others are ignored.
 
     Returns:
         The note; empty if there is no such model.

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from stsbench.boards.tables.detectable import (
     MEAN,
-    Z,
+    NORMAL_QUANTILE,
     difference_variance,
     mark_gaps,
     published_score,
@@ -29,7 +29,7 @@ from stsbench.boards.tables.table import AVERAGE, UNDETECTABLE, Row, Table
 from stsbench.core.catalogue import Catalogue
 from stsbench.data.mteb.facts import BenchmarkTask, PairCounts, count_pairs
 
-MEASURED_AS = {
+OUR_TASK_BY_MTEB_TASK = {
     "STS12": "sts12",
     "STS13": "sts13",
     "STS14": "sts14",
@@ -38,7 +38,7 @@ MEASURED_AS = {
     "STSBenchmark": "stsb",
 }
 """Tasks of ours with the same pairs, whose errors were measured, by tasks of MTEB's."""
-LARGEST_TASK = 10_000
+ASSUMED_PAIRS = 10_000
 """The number of pairs that is assumed of a part of which no card says it."""
 
 
@@ -69,13 +69,22 @@ class Neighbours(NamedTuple):
 
 
 def estimate_errors(tasks: Mapping[str, BenchmarkTask], catalogue: Catalogue) -> TaskErrors:
-    """Estimate how far scores on each task of a benchmark may be wrong.
+    """Estimate the standard errors of scores on each task of a benchmark.
+
+    A score has an error because a task has only so many pairs of sentences. For some tasks errors
+    were measured here. For others they are estimated from the number of pairs n: ``kappa``, the
+    error of a score (on the scale of Fisher's z), falls with 1 / sqrt(n), so the least measured
+    kappa · sqrt(n) is used for them.
 
     Args:
-        tasks: The subsets and splits of each task, by MTEB's name of the task.
-        catalogue: The cards, which have the numbers of pairs.
+        tasks: MTEB's name of a task -> the splits and subsets of it that the benchmark takes.
+        catalogue: The cards of tasks, which have the numbers of pairs.
+
+    Returns:
+        MTEB's name of a task -> its errors.
     """
     counts = count_pairs(catalogue)
+    # The measured errors, by our name of the task.
     columns = read_spread().columns
     least_scaled_kappa = min(
         columns[task].kappa * math.sqrt(catalogue.task(task).splits["test"].n or 0)
@@ -90,37 +99,52 @@ def estimate_errors(tasks: Mapping[str, BenchmarkTask], catalogue: Catalogue) ->
 def _estimate_error(
     task: str, benchmark_task: BenchmarkTask, counts: PairCounts, least_scaled_kappa: float
 ) -> TaskError:
-    """Return the measured error of a task; without one, estimate that of the mean of its parts.
+    """Return how far scores on a task of MTEB may be wrong because it has only so many pairs.
+
+    If the errors of a task of ours with the same pairs were measured, they are returned. Otherwise
+    the error of the mean over the task's parts (splits and subsets) is estimated from their numbers
+    of pairs.
 
     Args:
         task: MTEB's name of the task.
-        benchmark_task: The subsets and splits that the benchmark takes.
-        counts: The number of pairs of each part.
-        least_scaled_kappa: The least of the measured kappa · sqrt(n).
+        benchmark_task: The splits and subsets (``parts``) that the benchmark takes.
+        counts: (task, part) -> number of pairs.
+        least_scaled_kappa: The least measured kappa · sqrt(n), for n pairs.
+
+    Returns:
+        ``kappa``, the standard error of a score on the scale of Fisher's z, and the correlations
+        of the errors of two unlike models, and of two related ones.
     """
+    # The measured errors, by our name of the task.
     columns = read_spread().columns
-    if task in MEASURED_AS and benchmark_task.splits == ["test"]:
-        column = columns[MEASURED_AS[task]]
+    if task in OUR_TASK_BY_MTEB_TASK and benchmark_task.splits == ["test"]:
+        column = columns[OUR_TASK_BY_MTEB_TASK[task]]
         return TaskError(column.kappa, column.c, column.c_relatives)
+    # ASSUMED_PAIRS is taken for parts whose number of pairs is not known.
     variances = [
-        least_scaled_kappa**2 / counts.get((task, part), LARGEST_TASK)
+        least_scaled_kappa**2 / counts.get((task, part), ASSUMED_PAIRS)
         for part in benchmark_task.parts
     ]
     kappa = math.sqrt(sum(variances)) / len(variances)
+    # The correlations are those that were measured for the mean of several tasks.
     return TaskError(kappa, columns[MEAN].c, columns[MEAN].c_relatives)
 
 
 def mean_gap_bound(first: Row, second: Row, *, errors: TaskErrors, are_relatives: bool) -> float:
-    """Compute the least difference of two means that a two-sided test at 5% calls significant.
+    """Compute how far two models' mean scores must be apart for a test to call them different.
+
+    The test is two-sided, at the level 5%, and takes the errors of tasks as independent.
 
     Args:
-        first: A row with a published score of every task.
-        second: Another such row.
-        errors: The errors of the tasks.
-        are_relatives: Take the correlation of the errors of two models of one family.
+        first: The row of a model, with a published score of every task.
+        second: The row of the other model.
+        errors: Task -> how far scores on it may be wrong. ``kappa`` is the standard error of a
+            score on the scale of Fisher's z. ``c_relatives`` and ``c_unlike`` are the correlations
+            of the errors of two models.
+        are_relatives: Whether the two models are of one family, so that their errors are alike.
 
     Returns:
-        The difference in points, if the errors of tasks are independent.
+        The least significant difference, in points.
     """
     variance = 0.0
     for task, error in errors.items():
@@ -128,15 +152,19 @@ def mean_gap_bound(first: Row, second: Row, *, errors: TaskErrors, are_relatives
         first_score = published_score(first, task)
         second_score = published_score(second, task)
         variance += difference_variance(first_score, second_score, error.kappa, c)
-    return 100 * Z * math.sqrt(variance) / len(errors)
+    return 100 * NORMAL_QUANTILE * math.sqrt(variance) / len(errors)
 
 
 def compare_neighbours(rows: Sequence[Row], errors: TaskErrors) -> list[Neighbours]:
-    """Return the gaps between neighbours among the rows that have a mean, best first.
+    """Compare each model of a board with the next one, in the order of their averages.
 
     Args:
-        rows: The rows of a group of published scores.
-        errors: The errors of all tasks of the board.
+        rows: The rows of models with published scores; those without an average are left out.
+        errors: Task -> how far scores on it may be wrong.
+
+    Returns:
+        For each pair of neighbours, the best first: the difference of their averages, and the least
+        difference that a test could see, for unlike and for related models; all in points.
     """
     averaged_rows = [row for row in rows if row.cell(AVERAGE).published]
     averaged_rows.sort(key=lambda row: published_score(row, AVERAGE), reverse=True)
@@ -151,7 +179,15 @@ def compare_neighbours(rows: Sequence[Row], errors: TaskErrors) -> list[Neighbou
 
 
 def describe_noise(rows: Sequence[Row], errors: TaskErrors) -> str:
-    """Return how many neighbours are nearer than a test could see; empty without neighbours."""
+    """Return a note on how many models of a board are too near to the next one for a test to see.
+
+    Args:
+        rows: The rows of models with published scores.
+        errors: Task -> how far scores on it may be wrong.
+
+    Returns:
+        The note; empty if fewer than two rows have an average.
+    """
     neighbours = compare_neighbours(rows, errors)
     if not neighbours:
         return ""
@@ -165,17 +201,20 @@ def describe_noise(rows: Sequence[Row], errors: TaskErrors) -> str:
 
 
 def mark_near_rows(table: Table, errors: TaskErrors) -> Table:
-    """Return a board with each published number marked that is too near to the next better one.
+    """Return a board with a symbol behind each number that is too near to the next better one.
 
-    Scores of tasks and means are compared within their group. A note explains the mark.
+    Scores on a task, and averages, are compared with those of the other rows of their group. They
+    are too near if a statistical test on the task's pairs could not tell them apart. A note
+    explains the symbol.
 
     Args:
-        table: A board of a benchmark.
-        errors: The errors of its tasks.
+        table: The board of a benchmark, with published scores.
+        errors: Task -> how far scores on it may be wrong.
     """
     groups = []
     for group in table.groups:
         for task, error in errors.items():
+            # A function of two rows: the least difference of their scores that a test could see.
             find_bound = partial(score_gap_bound, key=task, kappa=error.kappa, c=error.c_unlike)
             group = mark_gaps(group, task, find_bound)
         find_bound = partial(mean_gap_bound, errors=errors, are_relatives=False)

@@ -27,9 +27,10 @@ class PeopleInterval(NamedTuple):
 
 
 def read_people_results() -> ResultsByTask:
-    """Read the results of people by task, with MTEB's names of subsets.
+    """Read the scores of people, who judged the same pairs of sentences as models, by task.
 
-    Their files name subsets by codes of three letters, such as ``eng`` for ``en``.
+    They are part of MTEB's public results, under a name in place of a model's (``PEOPLE``). Their
+    files name subsets by codes of three letters; here they get MTEB's names, ``en`` for ``eng``.
     """
     return {
         result.task: _rename_subsets(result)
@@ -39,10 +40,14 @@ def read_people_results() -> ResultsByTask:
 
 
 def _rename_subsets(result: MtebResult) -> MtebResult:
-    """Return a result whose subsets have the names of its task in place of language codes."""
+    """Return a result in which subsets have MTEB's names in place of codes of their languages.
+
+    ``result.scores`` has a score for each part, a split and subset of the task. A code that no
+    subset of the task has is left as it is.
+    """
     subset_by_code: dict[str, str] = {}
     for subset, languages in read_mteb_facts().tasks[result.task].subsets.items():
-        # A language is a code and a script, such as ``deu-Latn``.
+        # A language is a code and a script, such as ``deu-Latn``; the first language counts.
         language_code, _, _ = languages[0].partition("-")
         subset_by_code[language_code] = subset
     scores = {
@@ -55,16 +60,20 @@ def _rename_subsets(result: MtebResult) -> MtebResult:
 def find_people_intervals(
     results: ResultsByTask, tasks: Mapping[str, BenchmarkTask], catalogue: Catalogue
 ) -> dict[str, PeopleInterval]:
-    """Return the intervals of people's scores by task, and of their mean over all tasks.
+    """Return the 95% intervals of people's scores on the tasks of a benchmark, and of their mean.
 
-    The interval of a mean is computed from those of its parts, which have no pairs in common. A
-    task is missing if people did not score all parts of it, or if a part's number of pairs is not
-    known. The mean has the key ``AVERAGE``; it is missing if any task is.
+    The score of a task is the mean over its parts, splits and subsets. Its interval is computed
+    from those of the parts, which have no pairs of sentences in common.
 
     Args:
-        results: The results of people.
-        tasks: The subsets and splits of the benchmark, by MTEB's name of the task.
+        results: Task -> the result of people.
+        tasks: MTEB's name of a task -> the splits and subsets of it that the benchmark takes.
         catalogue: The cards, which have the numbers of pairs.
+
+    Returns:
+        Task -> interval, on the scale of scores. A task is missing if people did not score all its
+        parts, or if the number of pairs of a part is not known. The mean over all tasks has the key
+        ``AVERAGE``, and is missing if any task is.
     """
     counts = count_pairs(catalogue)
     task_means = []
@@ -73,7 +82,8 @@ def find_people_intervals(
         scores = results[task].scores if task in results else {}
         parts = benchmark_task.parts
         pair_counts = [counts.get((task, part), 0) for part in parts]
-        if 0 in pair_counts or not {*parts} <= scores.keys():
+        has_all_scores = {*parts} <= scores.keys()
+        if 0 in pair_counts or not has_all_scores:
             continue
         correlations = [scores[part] for part in parts]
         part_intervals = list(map(spearman_interval, correlations, pair_counts))
@@ -89,7 +99,11 @@ def find_people_intervals(
 
 
 def describe_people_intervals(intervals: Mapping[str, PeopleInterval]) -> str:
-    """Return a sentence with the interval of each task in points, and its number of pairs."""
+    """Return a text with the 95% intervals of people's scores in points, and the numbers of pairs.
+
+    Args:
+        intervals: Task -> interval on the scale of scores; that of the average is left out.
+    """
     texts = [
         f"{task} {100 * interval.low:.1f}–{100 * interval.high:.1f} ({interval.n_pairs} pairs)"
         for task, interval in intervals.items()

@@ -63,10 +63,16 @@ class MtebResults(NamedTuple):
 
 
 def read_mteb_files(path: Path) -> MtebResults:
-    """Read a result file of MTEB's, or those of STS tasks in a folder and all folders below it.
+    """Read scores of tasks of semantic similarity (STS) from result files of the benchmark MTEB.
 
     Files of other tasks are skipped without a notice. Files of versions before MTEB 1.11 are read
     as well.
+
+    Args:
+        path: A result file, or a folder, which is searched with all folders below it.
+
+    Returns:
+        The results, one for each model and task, and a message on each file that cannot be read.
 
     Raises:
         OutputError: There is no such file or folder.
@@ -128,7 +134,13 @@ def _read_model(folder: Path) -> _Model:
 
 
 def _read_file(path: Path, model: _Model) -> MtebResult:
-    """Read one result file of a model; parts without a valid score are omitted.
+    """Read one result file of MTEB: the scores of a model on a task.
+
+    A split or subset without a valid score is omitted.
+
+    Args:
+        path: The file.
+        model: The name and the revision of the model, which the file does not have.
 
     Raises:
         DataError: The file cannot be read, or no part has a valid score. The message does not name
@@ -154,10 +166,11 @@ def _read_file(path: Path, model: _Model) -> MtebResult:
 
 
 def parse_json(path: Path) -> dict[str, Any]:
-    """Return the content of a JSON file, in which a number may be NaN.
+    """Return the object in a JSON file, in which a number may be NaN.
 
     Raises:
-        DataError: The file cannot be read, or its content is no JSON object.
+        DataError: The file cannot be read, or holds no JSON object. The message does not name the
+            file.
     """
     try:
         text = path.read_bytes()
@@ -180,7 +193,14 @@ PartMetrics = Iterator[tuple[SplitAndSubset, Mapping[str, Any]]]
 
 
 def list_metrics(content: Mapping[str, Any]) -> tuple[str, PartMetrics]:
-    """Return the task of a result file, and each split and subset with its metrics by name.
+    """Return the task that a result file of MTEB is on, and its scores.
+
+    Args:
+        content: The object in the JSON file, of the present format or of that before MTEB 1.11.
+
+    Returns:
+        The name of the task, and an iterator over its parts: a split and subset, and the scores on
+        it, by the name of the metric.
 
     Raises:
         DataError: The content is not that of a result file.
@@ -193,10 +213,13 @@ def list_metrics(content: Mapping[str, Any]) -> tuple[str, PartMetrics]:
 
 
 def _iter_metrics(content: Mapping[str, Any]) -> PartMetrics:
-    """Yield each split and subset of a result file, with its metrics by name.
+    """Yield each split and subset of a result file of MTEB, with its scores by name of the metric.
 
-    The key ``scores`` holds a list per split, with an object of metrics for each subset. Anything
-    of another type is skipped.
+    The key ``scores`` of the file has a list for each split, and an element of it is the object of
+    scores on one subset. Anything of another type is skipped.
+
+    Args:
+        content: The object in the JSON file.
     """
     subsets_by_split = content.get("scores")
     if not isinstance(subsets_by_split, dict):
@@ -211,28 +234,37 @@ def _iter_metrics(content: Mapping[str, Any]) -> PartMetrics:
 
 
 def _iter_old_metrics(content: Mapping[str, Any]) -> PartMetrics:
-    """Yield each split and subset of a file from before MTEB 1.11, with its metrics by name.
+    """Yield each split and subset of a result file from before MTEB 1.11, with its scores by name.
 
-    Each split is a key of the file itself. It holds the metrics of a task with one subset, or the
-    metrics by subset. Keys whose value is no object are no splits, and are skipped.
+    Each split is a key of the file itself. Its value has the scores of a task with one subset, or
+    the scores by subset. Keys whose value is no object are no splits, and are skipped.
+
+    Args:
+        content: The object in the JSON file.
     """
     for split, value in content.items():
         if not isinstance(value, dict):
             continue
-        metrics_by_subset = {DEFAULT_SUBSET: value} if "cos_sim" in value else value
+        # "cos_sim" is the name of a metric, so there are no subsets.
+        has_one_subset = "cos_sim" in value
+        metrics_by_subset = {DEFAULT_SUBSET: value} if has_one_subset else value
         for subset, metrics in metrics_by_subset.items():
             if isinstance(metrics, dict):
                 yield SplitAndSubset(split, subset), metrics
 
 
 def _find_score(metrics: Mapping[str, Any]) -> float | None:
-    """Return the Spearman correlation of cosines, from -1 to 1; None if there is no valid one.
+    """Return the Spearman correlation of cosines among the scores of a file of MTEB.
 
     Some files have scores in points, so a number above 1 is divided by 100.
 
     Args:
-        metrics: The values of a part's metrics, by MTEB's name of the metric.
+        metrics: The scores on one split and subset, by MTEB's name of the metric.
+
+    Returns:
+        The correlation, from -1 to 1; None if there is no valid one.
     """
+    # Files from before MTEB 1.11 have it under two keys.
     cosine_scores = metrics.get("cos_sim")
     old_score = cosine_scores.get("spearman") if isinstance(cosine_scores, dict) else None
     for value in (metrics.get(METRIC), old_score, metrics.get("main_score")):
@@ -251,14 +283,14 @@ def _text_or_unknown(value: object) -> str:
 
 
 def encode_table(results: Iterable[MtebResult]) -> bytes:
-    """Return results as a CSV table compressed by gzip, the same bytes for the same results.
+    """Return results as a table in CSV, compressed by gzip, with one row for each score.
 
-    Each score has a row of its own.
+    The same results make the same bytes, as the compressed file has no time in it.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(TABLE_COLUMNS)
-    # All fields of a result but its scores are the first columns, in the same order.
+    # A result is a tuple whose last field is its scores; the others are the first columns.
     for result in sorted(results, key=lambda result: result[:-1]):
         first_columns = result[:-1]
         for (split, subset), score in sorted(result.scores.items()):
@@ -268,11 +300,16 @@ def encode_table(results: Iterable[MtebResult]) -> bytes:
 
 @cache
 def read_public_results() -> Sequence[MtebResult]:
-    """Read the public scores that are shipped with the package."""
+    """Read MTEB's public scores, which are shipped with the package as a table in CSV.
+
+    Returns:
+        A result for each model, revision and task: its scores by split and subset.
+    """
     scores_by_result: dict[tuple[str, str, str, str, str], dict[SplitAndSubset, float]] = {}
     with gzip.open(TABLE_FILE, "rt", encoding="utf-8", newline="") as stream:
         rows = csv.reader(stream)
-        next(rows)  # the names of the columns
+        # The first row has the names of the columns.
+        next(rows)
         for model, revision, task, data_revision, mteb_version, split, subset, score in rows:
             result_key = (model, revision, task, data_revision, mteb_version)
             scores = scores_by_result.setdefault(result_key, {})
@@ -285,22 +322,28 @@ ResultsByTask = Mapping[str, MtebResult]
 
 
 def join_revisions(results: Iterable[MtebResult]) -> Mapping[str, ResultsByTask]:
-    """Return one result per model and task, chosen among the model's revisions as MTEB chooses.
+    """Choose one result for each model and task, among those of several revisions of the model.
 
-    The revision that MTEB's description of the model names comes first, then results that name
-    their version of MTEB, then those that name a revision, then the newest version.
+    The choice is MTEB's. It prefers, in this order, a result of the revision that MTEB's
+    description of the model names, one that names its version of MTEB, one that names a revision,
+    and one of the newest version of MTEB.
 
     Returns:
-        The results by model and task.
+        Name of a model -> name of a task -> result.
     """
-    chosen: dict[str, dict[str, MtebResult]] = {}
+    chosen_results: dict[str, dict[str, MtebResult]] = {}
     for result in sorted(results, key=_preference_key, reverse=True):
-        chosen.setdefault(result.model, {}).setdefault(result.task, result)
-    return chosen
+        # setdefault keeps the first result of a model and task, which is the preferred one.
+        chosen_results.setdefault(result.model, {}).setdefault(result.task, result)
+    return chosen_results
 
 
 def _preference_key(result: MtebResult) -> tuple[bool, bool, bool, Version]:
-    """Return the key that orders the results of a model: MTEB prefers the greatest."""
+    """Return the key by which results of a model are sorted; MTEB prefers the greatest key.
+
+    See :func:`join_revisions` for the order.
+    """
+    # MTEB's description of the model; None if there is none.
     facts = read_model_facts().get(result.model)
     is_of_described_revision = facts is not None and result.revision == facts.revision
     has_revision = result.revision not in UNKNOWN_REVISIONS
@@ -329,10 +372,19 @@ class SubsetScore(NamedTuple):
 
 
 def scores_by_mteb_subset(task: MatchedTask, result: Result) -> Mapping[str, SubsetScore]:
-    """Return the correlations of a result of a matched task, by MTEB's name of the subset.
+    """Return the correlations in a result of ours as MTEB has them: one of each kind per subset.
 
-    Each is over all pairs of the subset. A subset without both of Spearman's and Pearson's
-    correlation is missing. Empty if the result was not scored by cosines.
+    Each is over all pairs of the subset.
+
+    Args:
+        task: The task of MTEB with the same data. ``task.mteb_subset`` is the subset of it that our
+            task is, or empty if our task has all its subsets.
+        result: The result.
+
+    Returns:
+        MTEB's name of a subset -> correlations, from -1 to 1. A subset is missing if the result
+        lacks Spearman's or Pearson's correlation of it. The mapping is empty if the result was not
+        scored by the cosine.
     """
     if result.protocol.get("similarity") != "cosine":
         return {}

@@ -26,12 +26,13 @@ def read_encoder_facts() -> Mapping[str, Mapping[str, int]]:
 
 
 def count_parameters(catalogue: Catalogue, card: EncoderCard | None, backbone: str) -> int | None:
-    """Return the number of parameters of an encoder's network; None if it is unknown.
+    """Return the number of parameters (weights) of an encoder's network; None if it is unknown.
 
-    It is that of its card, else of the encoder that its card is based on, else of its backbone.
+    It is the first of these that is known: the number in the encoder's card; that of its base, the
+    encoder whose embeddings it transforms; that of its backbone, the network it is built on.
 
     Args:
-        catalogue: The cards that base and backbone are looked up in.
+        catalogue: The cards, in which base and backbone are looked up.
         card: The encoder's card; None if it has none.
         backbone: The name of its backbone, which may be an encoder with a card.
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -115,13 +116,21 @@ class PublishedSources(StrictRecord):
 
 @cache
 def read_published_rows(path: Path = FOLDER / "published.csv") -> Mapping[str, PublishedRow]:
-    """Read all published rows by key, in the order of the file.
+    """Read the scores that papers have published, as rows of the papers' tables.
+
+    Args:
+        path: A CSV file with one score per line.
+
+    Returns:
+        ``paper/table/row`` -> the row: its scores, and the encoder that it is of. Rows are in the
+        order of the file.
 
     Raises:
         CardError: A line is not valid; the message names it.
     """
     scores_by_key: dict[str, list[PublishedScore]] = {}
     with path.open(encoding="utf-8", newline="") as stream:
+        # The first line has the names of the columns.
         for line_number, cells in enumerate(csv.DictReader(stream, strict=True), start=2):
             filled_cells = {column: cell for column, cell in cells.items() if cell}
             try:
@@ -132,13 +141,17 @@ def read_published_rows(path: Path = FOLDER / "published.csv") -> Mapping[str, P
             scores_by_key.setdefault(score.key, []).append(score)
     rows = {}
     for key, scores in scores_by_key.items():
+        # The fields of a row are the same in each of its lines.
         facts = {name: getattr(scores[0], name) for name in PublishedFacts.__struct_fields__}
         rows[key] = PublishedRow(scores=tuple(scores), **facts)
     return rows
 
 
 def look_up_published_row(key: str) -> PublishedRow:
-    """Return the published row of a key.
+    """Return a row of a paper's table, with its published scores.
+
+    Args:
+        key: ``paper/table/row``.
 
     Raises:
         UnknownName: There is no such row; the message suggests the nearest.
@@ -157,7 +170,12 @@ def read_sources() -> PublishedSources:
 
 @cache
 def read_misprints() -> Mapping[tuple[str, str], Misprint]:
-    """Read all misprints by row key and task, which is empty for a whole row."""
+    """Read the list of numbers in papers that cannot be right.
+
+    Returns:
+        (``paper/table/row``, task) -> the misprint and why it is one. The task is empty if the
+        whole row is wrong.
+    """
     entries = parse_toml(FOLDER / "misprints.toml")["misprints"]
     return {
         (misprint.row, misprint.task): misprint
@@ -301,18 +319,19 @@ def list_tables() -> list[str]:
 
 
 def read_table_card(name: str) -> TableCard:
-    """Read the card of a table.
+    """Read the card of a table, the file that says which rows and columns the table has.
 
     Args:
-        name: The name of the table, a path that ends in ``.toml``, or ``paper/table`` for all
-            that the file of published scores has of a source.
+        name: The name of one of our tables; or the path of a file that ends in ``.toml``; or
+            ``paper/table``, which makes a card of all published scores of that table.
 
     Raises:
         UnknownName: There is no such table; the message suggests the nearest.
         CardError: The file is not valid.
     """
-    if card := _make_source_card(name):
-        return card
+    source_card = _make_source_card(name)
+    if source_card is not None:
+        return source_card
     path = Path(name) if name.endswith(".toml") else FOLDER / "tables" / f"{name}.toml"
     try:
         modified_ns = path.stat().st_mtime_ns
@@ -326,9 +345,16 @@ def read_table_card(name: str) -> TableCard:
 
 @cache
 def _make_source_card(name: str) -> TableCard | None:
-    """Return a card with all scores that were published under ``paper/table``; None without any.
+    """Make the card of a table with all scores that one table of a paper has.
 
-    It has a column for each task, split, metric, protocol and aggregation.
+    The table has a column for each task, split, metric, protocol and aggregation, and a row for
+    each row of the paper's.
+
+    Args:
+        name: ``paper/table``.
+
+    Returns:
+        The card; None if no scores of such a table are known.
     """
     rows = [row for row in read_published_rows().values() if f"{row.paper}/{row.table}" == name]
     if not rows:
@@ -355,17 +381,21 @@ def _make_source_card(name: str) -> TableCard | None:
 
 @cache
 def _read_table_file(path: Path, modified_ns: int) -> TableCard:
-    """Read and check the card of a table; only after its file has changed is it read again.
+    """Read and check the card of a table, which says which rows and columns the table has.
+
+    The card is kept, and only read again after its file has changed.
 
     Args:
         path: The file.
-        modified_ns: The time of its last change, which makes the cache's key another one.
+        modified_ns: The time of its last change, which is only here to be part of the cache's key.
 
     Raises:
         CardError: The file is not valid.
     """
     card = convert(parse_toml(path), TableCard, where=str(path))
-    for problem in (*_find_form_problems(card), *_find_name_problems(card)):
+    # The first problem is reported. Both functions yield, so names are only looked up if the keys
+    # are right.
+    for problem in chain(_find_form_problems(card), _find_name_problems(card)):
         raise CardError(f"{path}: {problem}")
     return card
 
@@ -393,7 +423,11 @@ def list_rows(group: GroupFacts) -> list[RowFacts]:
 
 
 def _find_form_problems(card: TableCard) -> Iterator[str]:
-    """Yield what is wrong with the keys of a card: missing ones, and keys that exclude others."""
+    """Yield a message on each wrong key in the card of a table (``card``).
+
+    A card says which rows and columns a table has. Two keys must often exclude each other: one of
+    them must be there, but not both.
+    """
     if bool(card.suite) == bool(card.columns):
         yield "give either 'suite' or 'columns'"
     if (card.board is None) != bool(card.groups):
@@ -413,7 +447,11 @@ def _find_form_problems(card: TableCard) -> Iterator[str]:
 
 
 def _find_name_problems(card: TableCard) -> Iterator[str]:
-    """Yield the papers, protocols, rows and metrics of a card that do not exist."""
+    """Yield a message on each paper, protocol, row and metric in a card that does not exist.
+
+    Args:
+        card: The card, which says which rows and columns the table has.
+    """
     columns = list_columns(card)
     rows = [facts for group in card.groups for facts in list_rows(group)]
     papers = read_sources().papers

@@ -41,15 +41,18 @@ WRITERS: Mapping[str, Callable[[Comparison], str]] = {
 
 
 def render_comparison(comparison: Comparison, fmt: str) -> str:
-    """Return a comparison in a format of text, with control characters of names written out.
+    """Return a comparison of encoders as text, with control characters in names escaped.
 
-    Markdown and LaTeX hold points, as tables do; CSV and JSON hold scores from 0 to 1, as results
-    do.
+    Args:
+        comparison: The differences between the scores of encoders.
+        fmt: ``markdown`` or ``latex``, which have scores in points, as tables do; or ``csv`` or
+            ``json``, which have scores from -1 to 1, as results do.
 
     Raises:
         UnknownName: There is no such format.
     """
-    return escape_controls(look_up("format", fmt, WRITERS)(comparison))
+    write_comparison = look_up("format", fmt, WRITERS)
+    return escape_controls(write_comparison(comparison))
 
 
 def _use_titles(comparison: Comparison) -> Comparison:
@@ -62,19 +65,24 @@ def _use_titles(comparison: Comparison) -> Comparison:
 
 
 def _comparison_to_json(comparison: Comparison) -> str:
-    """Return all that a comparison holds as JSON, with the signatures as text."""
+    """Return a comparison of encoders as JSON: all its fields, and sentences that sum it up.
+
+    Each difference has its signature, a text that names how its scores were measured.
+    """
     fields = {**asdict(comparison), "sentences": describe_comparison(comparison)}
     differences = zip(fields["differences"], comparison.differences, strict=True)
     for difference_fields, difference in differences:
+        # The signature says the same as this field, in one text.
         del difference_fields["compared"]
         difference_fields["signature"] = difference.signature
     return json.dumps(fields, indent=1, ensure_ascii=False) + "\n"
 
 
 def make_comparison_layouts(comparison: Comparison) -> list[Layout]:
-    """Return a table for each pair of encoders, with the sentence that sums it up below.
+    """Return a table for each pair of encoders, ready to be printed.
 
-    It has a line per task. The notes on what the columns mean are below the last table.
+    A table has a line for each task. Below it is a sentence that sums it up. Below the last table
+    are notes on what the columns mean.
     """
     layouts: list[Layout] = []
     pairs = list(comparison.pairs())
@@ -104,7 +112,10 @@ def make_comparison_records(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def _difference_record(difference: Difference) -> dict[str, Any]:
-    """Return a difference as the values of a line by column."""
+    """Return the difference of two encoders' scores as a line of a table: column -> value.
+
+    Scores, differences, errors and intervals are on the scale of scores, not in points.
+    """
     seeds_first, seeds_second = difference.seeds
     score_first, score_second = difference.scores
     low, high = difference.interval or (None, None)
@@ -140,12 +151,18 @@ def _difference_record(difference: Difference) -> dict[str, Any]:
 
 
 def draw_comparison(comparison: Comparison) -> Chart:
-    """Draw each difference as a dot by task; a ring is one that is not significant.
+    """Draw the differences between encoders, in points, with their 95% intervals: a row per task.
+
+    A dot is a significant difference, and a ring one that is not.
+
+    Args:
+        comparison: The differences; those without an interval are left out.
 
     Raises:
         DataError: No paired test is known for any of the results.
         StsbenchError: matplotlib is not installed.
     """
+    # (task, split) -> label of the row.
     labels = label_tasks(comparison.differences)
     dots = []
     for difference in comparison.differences:
@@ -173,14 +190,14 @@ def draw_comparison(comparison: Comparison) -> Chart:
 
 
 def draw_table(tables: Sequence[Table], show: Show | None = None, *, exact: bool = False) -> Chart:
-    """Draw a table with a panel for each column.
+    """Draw a table of scores: a panel for each column, and in it a dot for each row.
 
     A dot is a measured number or a difference, a ring a published number.
 
     Args:
         tables: The table, in a list of its own.
-        show: The numbers to show, see :func:`build_layout`; differences are drawn only if it is
-            ``difference``.
+        show: ``published``, ``measured``, ``both`` or ``merged`` numbers, or ``difference``, the
+            measured minus the published ones; None for those that the table has.
         exact: Show exact averages instead of those rounded as in the paper.
 
     Raises:
@@ -196,7 +213,7 @@ def draw_table(tables: Sequence[Table], show: Show | None = None, *, exact: bool
         )
     layout = build_layout(tables[0], show, exact=exact, intervals="none")
     columns = [column for column in layout.columns if column.kind in ("task", "average", "exact")]
-    # Published and measured numbers of a row share a line of the figure; differences have none,
+    # Published and measured numbers of a row share a row of the figure. Differences are left out,
     # unless they are all that is shown.
     lines = [
         line
@@ -209,8 +226,10 @@ def draw_table(tables: Sequence[Table], show: Show | None = None, *, exact: bool
         x_label = "measured minus published"
     group_titles = {}
     for section, block in group_by_section(layout.blocks):
-        if title := ": ".join(filter(None, (section, block.title))):
-            group_titles[_row_key(block.lines[0])] = title
+        group_title = ": ".join(filter(None, (section, block.title)))
+        if group_title:
+            # The title is above the first row of its group.
+            group_titles[_row_key(block.lines[0])] = group_title
     return draw_panels(
         list(_make_dots(lines, columns)),
         group_titles=group_titles,
@@ -226,7 +245,13 @@ def draw_table(tables: Sequence[Table], show: Show | None = None, *, exact: bool
 
 
 def _make_dots(lines: Sequence[TableLine], columns: Sequence[TableColumn]) -> Iterator[DotPoint]:
-    """Yield a dot for each number: its row is the group, its column the series."""
+    """Yield a dot for each number in a table. Its ``group`` is the row, its ``series`` the column.
+
+    Args:
+        lines: The printed lines. Each has the ``row`` of the table that it is of, and the kind of
+            the row's numbers that it shows (``number_kind``: ``measured``, ``published`` ...).
+        columns: The columns, which become panels.
+    """
     for line in lines:
         for column in columns:
             number = line.row.cell(column.key).number(line.number_kind)
@@ -246,7 +271,15 @@ def _row_key(line: TableLine) -> str:
 
 
 def _row_label(line: TableLine, layout: Layout) -> str:
-    """Return the label of a row with its rank and letters, which no panel shows."""
+    """Return the label of a row of a figure, with the row's rank and letters in brackets.
+
+    Letters say which rows do not differ significantly. Ranks and letters are columns of the table,
+    but no panels of the figure.
+
+    Args:
+        line: A printed line of the row.
+        layout: The printed table.
+    """
     standings = []
     for column in layout.columns:
         number = line.row.cell(column.key).measured

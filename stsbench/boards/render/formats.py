@@ -56,7 +56,9 @@ TERMINAL = "terminal"
 
 
 def check_format(name: str) -> str:
-    """Return the name of a format, of text or of a figure.
+    """Return the name of a format of tables unchanged, if there is such a format.
+
+    Formats are the terminal, formats of text (``WRITERS``) and formats of figures (``FIGURES``).
 
     Raises:
         UnknownName: There is no such format.
@@ -75,17 +77,19 @@ def render(
     intervals: str = "average",
     max_lines: int | None = None,
 ) -> str:
-    """Return tables in a format of text, with control characters of names written out.
+    """Return tables as text, with control characters in names escaped.
 
     Args:
         tables: The tables.
-        fmt: A key of :data:`WRITERS`.
-        show: The numbers to show, see :func:`stsbench.boards.tables.layout.build_layout`.
+        fmt: The format, a key of :data:`WRITERS`: ``markdown``, ``latex``, ``csv`` ...
+        show: ``published``, ``measured``, ``both`` or ``merged`` numbers, or ``difference``, the
+            measured minus the published ones; None for those that the table has.
         exact: Show exact averages instead of those rounded as in the paper.
-        rows_only: Omit captions, heads and legends.
+        rows_only: Omit captions, heads and legends. Only formats in :data:`ROWS` can do so.
         intervals: The intervals to show as text: of the ``average``, of ``all`` numbers or
             ``none``.
-        max_lines: The maximum number of lines of a float of LaTeX; None leaves each table whole.
+        max_lines: The maximum number of lines of a table in LaTeX; a longer one is divided. None
+            leaves each table whole.
 
     Raises:
         UnknownName: There is no such format, or no such choice of intervals.

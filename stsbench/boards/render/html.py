@@ -52,12 +52,12 @@ AVERAGE_KINDS = ("average", "exact")
 
 
 def to_html(tables: Sequence[Table], show: Show | None = None, *, exact: bool = False) -> str:
-    """Return a page of tables, each with its legend below.
+    """Return an HTML page of tables, each with its legend below.
 
     Args:
         tables: The tables.
-        show: The numbers of the page; by default measured and published ones, of which the
-            reader chooses.
+        show: The kinds of numbers on the page, for example ``measured``. None for measured and
+            published ones and their differences, of which the page's reader chooses.
         exact: Show exact averages instead of those rounded as in the paper.
     """
     title = tables[0].caption if len(tables) == 1 else "Leaderboard"
@@ -71,34 +71,37 @@ def render_tables(
 
     Args:
         tables: The tables.
-        show: The numbers of the page; by default measured and published ones and differences.
+        show: The kinds of numbers in them, for example ``measured``; None for measured and
+            published ones and their differences.
         exact: Show exact averages instead of those rounded as in the paper.
     """
     for number, table in enumerate(tables, start=1):
+        # The table as it is printed: lines of texts, heads and legend.
         layout = build_layout(table, show=show or "both", exact=exact, intervals="none")
-        yield _render_table(table, layout, f"t{number}")
+        yield _render_table(table, layout, element_id=f"t{number}")
 
 
 def render_page(title: str, body: Iterable[str], *, images: bool = False) -> str:
-    """Return a page with the style and the script of boards.
+    """Return an HTML page with the style and the script that all our pages of tables have.
 
     Args:
         title: The title of the page.
         body: The lines of HTML in it.
-        images: Allow images in it, as data.
+        images: Allow images in it that are part of the page (a report has some).
     """
-    # The parts of the script are within one function, so that no name of it is seen outside.
-    # Browsers run no other script, and load nothing.
-    parts = "\n".join(_read_asset(f"{name}.js") for name in SCRIPTS)
-    script = f'"use strict";\n(() => {{\n{parts}}})();\n'
+    # SCRIPTS are the names of files. They are put into one function, so that no name in them is
+    # seen outside.
+    script_parts = "\n".join(_read_asset(f"{name}.js") for name in SCRIPTS)
+    script = f'"use strict";\n(() => {{\n{script_parts}}})();\n'
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    # By this policy browsers run no other script than the one of this hash, and load nothing.
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     return fill_template(
         "page.html",
         title=title,
         policy=policy + ("; img-src data:" if images else ""),
         style=_read_asset("page.css"),
-        # The body of a report has a heading of its own.
+        # A report, which has images, has a heading of its own.
         heading=not images,
         body="\n".join(body),
         script=script,
@@ -126,12 +129,15 @@ def render_notebook_table(
 
 
 def render_notebook_layout(layout: Layout) -> str:
-    """Return the HTML of a layout for a notebook, with titles as rows of their own.
+    """Return the HTML of a table for a notebook.
 
-    A block has its title above it; a section has it above the first of its blocks.
+    Titles of sections, and of blocks of lines in them, are rows of their own above these.
+
+    Args:
+        layout: The table as it is printed: its heads, blocks of lines, legend and caption.
     """
     rows: list[list[str]] = []
-    # The section is empty if the block above has the same one.
+    # group_by_section yields an empty section if the block above is of the same one.
     for new_section, block in group_by_section(layout.blocks):
         for title in (new_section, block.title):
             if title:
@@ -146,7 +152,11 @@ def render_notebook_layout(layout: Layout) -> str:
 
 @cache
 def _template_environment() -> jinja2.Environment:
-    """Return Jinja's environment of the page's templates, with our filters."""
+    """Return the settings with which the library Jinja fills templates of HTML pages.
+
+    Templates are files of the package. In a template ``{{ text | plain }}`` passes a text through
+    the function of the filter's name; the four filters below are ours.
+    """
     import jinja2
     import markupsafe
 
@@ -191,10 +201,17 @@ def _read_asset(name: str) -> str:
 
 
 def _render_table(table: Table, layout: Layout, element_id: str) -> str:
-    """Return the HTML of a table, whose id in the page is ``element_id``."""
+    """Return the HTML of one table, by filling the template ``table.html``.
+
+    Args:
+        table: The table.
+        layout: The table as it is printed: lines of texts, heads and legend.
+        element_id: The id of the table in the page.
+    """
     lines = [line for block in layout.blocks for line in block.lines]
     number_kinds = {line.number_kind for line in lines}
-    # A note on a symbol begins with it. The first note on a symbol is the one to link to.
+    # Symbol -> number of the note that explains it, to which its cells link. A note on a symbol
+    # begins with the symbol; the first one counts.
     note_numbers: dict[str, int] = {}
     for number, note in enumerate(layout.legend, start=1):
         symbol = note[0]
@@ -235,11 +252,18 @@ Scale = tuple[float, float]
 
 
 def _find_scales(layout: Layout) -> dict[str, Scale]:
-    """Return the scale of each column that has intervals, by the key of the column.
+    """Return the limits between which the intervals of each column are drawn as small bars.
 
-    It spans all intervals, without those of scores that lie far outside the quartiles: by more
-    than one and a half times the distance of the quartiles (Tukey 1977, section 2C), and by more
-    than half the minimum span.
+    The limits of a column enclose the 95% intervals of all its scores but outliers. A score is an
+    outlier if it lies outside the quartiles of the column by more than one and a half times the
+    distance of the quartiles (Tukey 1977, section 2C), and by more than half of ``MIN_SPAN``, the
+    least distance that the limits may have.
+
+    Args:
+        layout: The printed table.
+
+    Returns:
+        Key of a column -> lower and upper limit, in points. Columns without intervals are missing.
     """
     scales = {}
     for column in layout.columns:
@@ -253,11 +277,11 @@ def _find_scales(layout: Layout) -> dict[str, Scale]:
         if len(values) > 1:
             first_quartile, _, third_quartile = quantiles(values, n=4, method="inclusive")
         reach = max(1.5 * (third_quartile - first_quartile), MIN_SPAN / 2)
-        bounds: list[float] = []
+        interval_ends: list[float] = []
         for number in numbers:
             if first_quartile - reach <= number.value <= third_quartile + reach:
-                bounds += number.interval or ()
-        low, high = min(bounds), max(bounds)
+                interval_ends += number.interval or ()
+        low, high = min(interval_ends), max(interval_ends)
         # A narrow scale is widened to the minimum span, by the same on both sides.
         margin = max(0.0, MIN_SPAN - (high - low)) / 2
         scales[column.key] = low - margin, high + margin
@@ -265,11 +289,11 @@ def _find_scales(layout: Layout) -> dict[str, Scale]:
 
 
 def _has_outliers(layout: Layout, scales: Mapping[str, Scale]) -> bool:
-    """Return whether any score with an interval lies outside the scale of its column.
+    """Return whether any score with an interval lies outside the limits of its column's bars.
 
     Args:
-        layout: The layout.
-        scales: The ends of the scale of each column that has intervals, by the key of the column.
+        layout: The printed table.
+        scales: Key of a column -> the lower and upper limit between which intervals are drawn.
     """
     return any(
         not low <= number.value <= high
@@ -287,12 +311,14 @@ class RowDistinction(NamedTuple):
 
 
 def distinguish_rows(table: Table) -> Mapping[int, RowDistinction]:
-    """Return a text that distinguishes each row that shares its label, by Python's ``id(row)``.
+    """Find texts that distinguish rows of a table with the same label from each other.
 
-    Rows with a label of their own have none.
+    Returns:
+        Python's ``id(row)`` -> text, for example the row's paper. Rows whose label no other row
+        has are missing.
     """
     rows_by_label: dict[str, list[Row]] = {}
-    # Texts that may distinguish a row, by its id: the same kinds of text for each row.
+    # Python's id of a row -> texts that may distinguish it, of the same kinds for each row.
     texts_by_row_id: dict[int, list[str]] = {}
     for group in table.groups:
         title = " ".join(filter(None, (group.section, group.title)))
@@ -309,12 +335,14 @@ def distinguish_rows(table: Table) -> Mapping[int, RowDistinction]:
 
 
 def _describe_row(row: Row) -> Iterator[str]:
-    """Yield texts that may distinguish a row from another, the most telling one first.
+    """Yield texts that may distinguish a row from another row with the same label.
 
-    They are always seven, of the same kinds; a text that the row does not have is empty.
+    They are always seven, of the same kinds: backbone, method, supervision, year, paper with table,
+    label in the paper, and name of the encoder. A text that the row does not have is empty.
     """
+    # The facts of the row's encoder.
     traits = row.traits
-    # The key is paper/table/label; it is empty for a row without published numbers.
+    # The key is "paper/table/label", or empty for a row without published numbers.
     key_parts = row.published_key.split("/", 2)
     paper_id, table_id, printed_label = [*key_parts, "", "", ""][:3]
     paper = read_sources().papers.get(paper_id)
@@ -328,18 +356,26 @@ def _describe_row(row: Row) -> Iterator[str]:
 
 
 def _distinguish(texts_by_row: Sequence[Sequence[str]]) -> list[RowDistinction]:
-    """Return a text for each row that no other row has.
+    """Choose a text for each row that no other row has, among texts of several kinds.
 
-    That is the first kind of text that differs in every row; else all kinds that differ in some
-    rows, joined; else these with a number.
+    The first of these that distinguishes all rows is chosen:
+
+    1. one kind of text that differs in every row;
+    2. all kinds that differ in some rows, joined with commas;
+    3. the same with a number behind it.
 
     Args:
-        texts_by_row: The same kinds of text for each row; the first kind is the group's title.
+        texts_by_row: For each row, a text of each kind; the first kind is the title of the row's
+            group.
+
+    Returns:
+        The text of each row, and whether it is the title of its group.
     """
     n_rows = len(texts_by_row)
     # For each kind, the texts of all rows.
     texts_by_kind = list(zip(*texts_by_row, strict=True))
     titles = texts_by_kind[0]
+    # The kinds of text that are not the same in all rows.
     differing = [texts for texts in texts_by_kind if len(set(texts)) > 1]
     for texts in differing:
         if len(set(texts)) == n_rows and all(texts):

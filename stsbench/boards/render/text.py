@@ -82,7 +82,7 @@ LATEX_ESCAPES = dict(
     " \char34{}
     """.strip().splitlines()
 )
-_CHARACTER = re.compile(r"([-',])(?=\1)|.")
+_LATEX_CHARACTER = re.compile(r"([-',])(?=\1)|.")
 """One character; the group is the first of two that LaTeX would set as another one."""
 
 
@@ -107,8 +107,14 @@ class MarkupFormat(NamedTuple):
     """The markup of the second best number."""
 
     def lines(self, block: LayoutBlock) -> Iterator[str]:
-        """Yield the lines of a block."""
-        # Cells of rank 0 are neither best nor second best.
+        """Yield the lines of one block of a table in this format, such as Markdown.
+
+        ``self.escape`` and ``self.number`` are functions that escape texts and numbers, and
+        ``self.row`` joins the cells of a line. ``self.best`` and ``self.second`` mark the best and
+        the second best number of a column, and have ``{}`` in its place. ``self.indent`` is put
+        before the label of a line that shows other numbers of the row above it.
+        """
+        # By the rank of a cell: 1 is the best, 2 the second best, and 0 all others.
         markup_by_rank = ("{}", self.best, self.second)
         for line in block.lines:
             indent = self.indent if line.continues_row else ""
@@ -134,10 +140,11 @@ class MarkupFormat(NamedTuple):
 
 
 def escape_markdown(text: str) -> str:
-    """Return a text in one line that markdown shows as it is.
+    """Return a text in one line, with escapes so that Markdown shows it as it is.
 
-    It has no emphasis, link, image, HTML, formula or new cell. HTML entities replace characters if
-    not all renderers accept a backslash, and if addresses would become links by themselves.
+    Nothing in it becomes emphasis, a link, an image, HTML, a formula or a new cell. Most special
+    characters get a backslash. HTML entities replace those that not all renderers accept with a
+    backslash, and parts of addresses, which would become links by themselves.
     """
     return MARKDOWN_SPECIAL.sub(
         lambda match: HTML_ENTITIES.get(match[0], f"\\{match[0]}"),
@@ -146,17 +153,19 @@ def escape_markdown(text: str) -> str:
 
 
 def escape_latex(text: str) -> str:
-    """Return a text in one line that LaTeX sets as it is."""
+    """Return a text in one line, with escapes so that LaTeX prints it as it is."""
 
     def escape(match: re.Match[str]) -> str:
+        """Return the escape of one character, which the pattern has matched, for LaTeX."""
         character = match[0]
-        # LaTeX joins "--" and "''" to one character; empty braces between them prevent it.
+        # LaTeX joins "--" and "''" to one character; empty braces between them prevent it. The
+        # group of the pattern is set if the same character follows.
         is_followed_by_itself = match[1] is not None
         if is_followed_by_itself:
             return f"{character}{{}}"
         return LATEX_ESCAPES.get(character, character)
 
-    return _CHARACTER.sub(escape, escape_controls(as_one_line(text)))
+    return _LATEX_CHARACTER.sub(escape, escape_controls(as_one_line(text)))
 
 
 def _escape_latex_number(text: str) -> str:
@@ -196,7 +205,7 @@ def to_markdown(layouts: Sequence[Layout]) -> str:
 
 
 def _markdown_lines(layout: Layout) -> Iterator[str]:
-    """Yield the lines of a table in Markdown."""
+    """Yield the lines of a printed table (``layout``) in Markdown."""
     # A page scrolls: it has more room than a terminal or paper.
     layout = shorten_labels(layout, max_length=MAX_NAME_LENGTH)
     n_columns = len(layout.heads)
@@ -210,12 +219,12 @@ def _markdown_lines(layout: Layout) -> Iterator[str]:
 
 
 def to_latex(layouts: Sequence[Layout], max_lines: int | None = None) -> str:
-    """Return layouts in LaTeX, each in a float that fits the page, with its legend below.
+    """Return tables in LaTeX, each in a float (a block with a caption) that fits the page.
 
-    The first line names the packages.
+    The legend is below the table. The first line of the text names the packages of LaTeX it needs.
 
     Args:
-        layouts: The layouts.
+        layouts: The printed tables.
         max_lines: The maximum number of lines of a float; a longer table comes in several. None
             leaves each table whole.
     """
@@ -226,7 +235,12 @@ def to_latex(layouts: Sequence[Layout], max_lines: int | None = None) -> str:
 
 
 def _latex_lines(layout: Layout, max_lines: int | None) -> Iterator[str]:
-    """Yield the lines of the floats of a table; the last one has the notes."""
+    """Yield the LaTeX of a table: one float (a block with a caption), or several for its parts.
+
+    Args:
+        layout: The printed table; its notes are below the last part.
+        max_lines: The maximum number of lines of a part; None for a table in one part.
+    """
     parts = _divide_blocks(layout, max_lines) if max_lines else [layout.blocks]
     for number, blocks in enumerate(parts, start=1):
         caption = layout.caption
@@ -240,12 +254,12 @@ def _latex_lines(layout: Layout, max_lines: int | None) -> Iterator[str]:
         yield from _latex_tabular(layout, blocks)
         if layout.legend and number == len(parts):
             yield r"\par\smallskip\footnotesize\raggedright"
-            yield from (rf"{_breakable_note(note)}\par" for note in layout.legend)
+            yield from (rf"{_latex_note(note)}\par" for note in layout.legend)
         yield from (r"\end{minipage}", r"\end{adjustbox}", r"\end{table}")
 
 
 def _latex_tabular(layout: Layout, blocks: Sequence[LayoutBlock]) -> Iterator[str]:
-    """Yield the lines of one part of a table, without caption and notes."""
+    """Yield the LaTeX of some blocks of lines of a printed table, without caption and notes."""
     n_columns = len(layout.heads)
     yield r"\begin{adjustbox}{max width=\linewidth}"
     yield rf"\begin{{tabular}}{{@{{}}l{'r' * n_columns}@{{}}}}"
@@ -258,9 +272,10 @@ def _latex_tabular(layout: Layout, blocks: Sequence[LayoutBlock]) -> Iterator[st
 
 
 def _divide_blocks(layout: Layout, max_lines: int) -> list[list[LayoutBlock]]:
-    """Divide the blocks of a table into parts of at most so many lines, as few as possible.
+    """Divide a printed table into as few parts of at most ``max_lines`` lines as possible.
 
-    A block that is divided has its title in each part.
+    A table consists of blocks of lines with a title. A block that is divided has its title in each
+    part. A part is a list of blocks.
     """
     parts: list[list[LayoutBlock]] = [[]]
     lines_left = max_lines
@@ -277,14 +292,14 @@ def _divide_blocks(layout: Layout, max_lines: int) -> list[list[LayoutBlock]]:
     return parts
 
 
-def _breakable_note(note: str) -> str:
-    """Return a note in LaTeX, whose lines may also end after punctuation within a long word.
+def _latex_note(note: str) -> str:
+    """Return a note in LaTeX, in which a line may also end behind punctuation in a long word.
 
-    Paths and settings have no blanks.
+    Paths and settings are such words: without it they would stick out of the page.
     """
     texts = []
     for index, text in enumerate(LONG_WORD.split(note)):
-        # The split alternates between other text and long words.
+        # LONG_WORD has a group, so the split yields other text and long words in turn.
         is_long_word = index % 2 == 1
         if is_long_word:
             pieces = re.split(r"(?<=[/+=_.,:-])", text)
@@ -308,12 +323,12 @@ RECORD_KEYS = ("table", "section", "group", "row", "encoder", "published_row", "
 def to_csv(tables: Sequence[Table], show: Show | None = None, *, headed: bool = True) -> str:
     """Return tables as CSV.
 
-    A row has a line for its measured numbers, one for the published and one for the difference.
+    A row has a line for its measured numbers, one for the published and one for their difference.
 
     Args:
         tables: The tables.
-        show: The numbers to show; by default all three kinds. With ``merged``, a row that is
-            measured has no line for its published numbers.
+        show: The kinds of numbers; None for all three. With ``merged``, a row that is measured has
+            no line for its published numbers.
         headed: Begin with a line of column names.
     """
     records = [record for table in tables for record in _make_records(table, show)]
@@ -323,13 +338,16 @@ def to_csv(tables: Sequence[Table], show: Show | None = None, *, headed: bool = 
 def records_to_csv(
     records: Sequence[Mapping[str, Any]], first_keys: Sequence[str] = (), *, headed: bool = True
 ) -> str:
-    """Return records as CSV; a value that a record lacks is empty.
+    """Return records as CSV: a line for each record, and a column for each key of any record.
+
+    A value that a record lacks is empty.
 
     Args:
         records: The values of each line by column.
         first_keys: The columns to put before the others.
         headed: Begin with a line of column names.
     """
+    # Each key once, in the order of its first occurrence.
     keys = dict.fromkeys([*first_keys, *(key for record in records for key in record)])
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
@@ -369,7 +387,12 @@ class _FurtherFields(NamedTuple):
 
 
 def _find_further_fields(table: Table) -> _FurtherFields:
-    """Return the columns for which records have further fields besides the numbers themselves."""
+    """Find which columns of a table have more than plain numbers, for the fields of its records.
+
+    Returns:
+        The keys of the columns in which any number has a deviation, an interval, a published row
+        that is not the row's own, a mark of significance, or a bound of what a test could see.
+    """
     further = _FurtherFields(
         with_deviation=set(),
         with_interval=set(),
@@ -396,13 +419,14 @@ def _find_further_fields(table: Table) -> _FurtherFields:
 
 
 def _make_records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
-    """Yield a flat record for each row and kind of number that it has and that is shown.
+    """Yield a flat dict for each row of a table and each kind of its numbers that is shown.
 
     Args:
         table: The table.
-        show: The numbers to show; None for measured and published ones and their differences. With
+        show: The kinds of numbers; None for measured and published ones and their differences. With
             ``merged``, a row with any measured number has no record of its published ones.
     """
+    # The columns that need further fields.
     further = _find_further_fields(table)
     has_signatures = bool(table.signatures)
     for group in table.groups:
@@ -429,7 +453,7 @@ def _make_records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
                     if key in further.with_bound:
                         cell = row.cell(key)
                         has_bound = number_kind == "published" and cell.bound is not None
-                        record[f"{key}_bound"] = _round(cell.bound) if has_bound else None
+                        record[f"{key}_bound"] = _round_for_json(cell.bound) if has_bound else None
                         record[f"{key}_is_near"] = cell.is_near if has_bound else None
                 if has_signatures:
                     record["signature"] = row.signature if number_kind == "measured" else ""
@@ -461,8 +485,8 @@ def _number_fields(
 ) -> dict[str, Any]:
     """Return the fields of a record for one column: its value, deviation and interval.
 
-    The columns of ranks and of letters have fields of their own. All fields are None without a
-    number.
+    The columns of ranks, and of letters that rows without a significant difference share, have
+    fields of their own. All fields are None without a number.
 
     Args:
         key: The key of the column.
@@ -482,11 +506,11 @@ def _number_fields(
             LETTERS: number.text if number else None,
             "tied_with_best": row.is_best if number else None,
         }
-    fields = {key: _round(number.value if number else None)}
+    fields = {key: _round_for_json(number.value if number else None)}
     if key in further.with_deviation:
-        fields[f"{key}_deviation"] = _round(number.deviation if number else None)
+        fields[f"{key}_deviation"] = _round_for_json(number.deviation if number else None)
     if key in further.with_interval:
-        fields |= {f"{key}_low": _round(low), f"{key}_high": _round(high)}
+        fields |= {f"{key}_low": _round_for_json(low), f"{key}_high": _round_for_json(high)}
     return fields
 
 
@@ -497,7 +521,7 @@ def to_json(tables: Sequence[Table]) -> str:
 
 
 def _table_fields(table: Table) -> dict[str, Any]:
-    """Return a table as its JSON has it."""
+    """Return a table as a dict for JSON."""
     paper_fields = None
     if table.paper is not None:
         paper_fields = {key: getattr(table.paper, key) for key in ("name", "title", "year", "url")}
@@ -522,10 +546,11 @@ def _table_fields(table: Table) -> dict[str, Any]:
 
 
 def _column_fields(column: TableColumn) -> dict[str, Any]:
-    """Return a column as its JSON has it.
+    """Return a column of a table as a dict for JSON.
 
-    It has the key, head and kind; if it shows scores of a task, also the task, its split by the
-    name that published scores use, the protocol and the metric; method and signature if not empty.
+    It has the key, head and kind. A column of a task's scores, which has a ``spec``, also has the
+    task, the split as papers name it, the protocol and the metric. Method and signature are there
+    if they are not empty.
     """
     fields: dict[str, Any] = {"key": column.key, "head": column.head, "kind": column.kind}
     spec = column.spec
@@ -542,7 +567,7 @@ def _column_fields(column: TableColumn) -> dict[str, Any]:
 
 
 def _row_fields(row: Row) -> dict[str, Any]:
-    """Return a row as its JSON has it, without empty fields and without cells that are empty."""
+    """Return a row of a table as a dict for JSON, without empty fields and empty cells."""
     fields = {
         "encoder": row.encoder,
         "published_row": row.published_key,
@@ -564,9 +589,10 @@ def _row_fields(row: Row) -> dict[str, Any]:
 
 
 def _cell_fields(cell: TableCell, row: Row) -> Mapping[str, Any]:
-    """Return a cell as its JSON has it, without empty fields.
+    """Return a cell of a row as a dict for JSON, without empty fields.
 
-    It names its published row only if that is not the row's own.
+    Its published number may be from another row of a paper than those of the rest of the row; only
+    then it has the field ``published_row``.
     """
     is_of_other_row = cell.published_key != row.published_key
     return _without_empty(
@@ -574,9 +600,9 @@ def _cell_fields(cell: TableCell, row: Row) -> Mapping[str, Any]:
             "published_row": cell.published_key if is_of_other_row else "",
             "measured": _number_json(cell.measured) if cell.measured else None,
             "published": _number_json(cell.published) if cell.published else None,
-            "difference": _round(cell.difference.value if cell.difference else None),
+            "difference": _round_for_json(cell.difference.value if cell.difference else None),
             "misprint": cell.misprint,
-            "bound": _round(cell.bound),
+            "bound": _round_for_json(cell.bound),
             "is_near": cell.is_near,
             "significance": cell.significance,
         }
@@ -584,12 +610,17 @@ def _cell_fields(cell: TableCell, row: Row) -> Mapping[str, Any]:
 
 
 def _number_json(number: TableNumber) -> dict[str, Any]:
-    """Return a number as its JSON has it, without empty fields; a single seed is not counted."""
+    """Return a number of a table as a dict for JSON, without empty fields.
+
+    ``seeds``, the number of seeds that it is a mean over, is there if there are several.
+    """
     return _without_empty(
         {
-            "value": _round(number.value),
-            "deviation": _round(number.deviation),
-            "interval": [_round(bound) for bound in number.interval] if number.interval else None,
+            "value": _round_for_json(number.value),
+            "deviation": _round_for_json(number.deviation),
+            "interval": [_round_for_json(bound) for bound in number.interval]
+            if number.interval
+            else None,
             "seeds": number.seeds if number.seeds > 1 else None,
             "text": number.text,
         }
@@ -605,5 +636,5 @@ def _without_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _round(value: float | None) -> float | None:
+def _round_for_json(value: float | None) -> float | None:
     return None if value is None else round(value, JSON_DIGITS)

@@ -25,6 +25,7 @@ from stsbench.boards.tables.table import (
     AVERAGE,
     DELTA,
     OVERLAP_SYMBOLS,
+    Group,
     Row,
     Table,
     TableCell,
@@ -35,7 +36,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import (
     CardError,
 )
-from stsbench.results.groups import group_by_encoder
+from stsbench.results.groups import EncoderResults, group_by_encoder
 from stsbench.results.record import Result
 from stsbench.results.signature import (
     ComparedPart,
@@ -84,18 +85,6 @@ def build_table(
     filler = TableFiller.from_card(card, catalogue)
     encoder_groups = group_by_encoder(results, catalogue)
     groups = make_groups(filler, results, encoder_groups, added_rows)
-    # Notes on scores that exclude the items of a training text.
-    measured_notes = list(describe_clean_scores(filler, encoder_groups)) if card.board else []
-    rows = [row for group in groups for row in group.rows]
-    has_published = any(row.source for row in rows)
-    has_overlap = any(row.overlap in OVERLAP_SYMBOLS for row in rows)
-    # Published rows get no symbol of overlap in a table without STS tests, because their overlap
-    # with other tests is unknown. A missing symbol must not be read as "no overlap".
-    if has_published and has_overlap and not filler.has_sts_tests:
-        measured_notes.append(
-            f"{' and '.join(OVERLAP_SYMBOLS.values())} are on measured rows alone: "
-            "for published rows, only the overlap with tests of STS is known"
-        )
     table = Table(
         name=name,
         title=card.title,
@@ -104,7 +93,7 @@ def build_table(
         columns=filler.columns,
         groups=groups,
         notes=[*([card.note] if card.note else []), *_describe_superseded(filler, catalogue)],
-        measured_notes=measured_notes,
+        measured_notes=list(_describe_measured_rows(filler, groups, encoder_groups)),
         average_terms=filler.average_terms,
     )
     if card.delta:
@@ -116,15 +105,51 @@ def build_table(
     return _add_signatures(table) if results else table
 
 
+def _describe_measured_rows(
+    filler: TableFiller, groups: Sequence[Group], encoder_groups: Sequence[EncoderResults]
+) -> Iterator[str]:
+    """Yield the notes on the measured rows of a table.
+
+    They are on scores that exclude the items of a training text, if the table is a board of ours,
+    and on symbols of overlap, which say that an encoder was trained on texts of the tests.
+
+    Args:
+        filler: The columns of the table, and its card.
+        groups: The groups of rows.
+        encoder_groups: The results of the measured encoders.
+    """
+    if filler.card.board:
+        yield from describe_clean_scores(filler, encoder_groups)
+    rows = [row for group in groups for row in group.rows]
+    has_published = any(row.source for row in rows)
+    has_overlap = any(row.overlap in OVERLAP_SYMBOLS for row in rows)
+    # Published rows get no symbol of overlap in a table without STS tests, because their overlap
+    # with other tests is unknown. A missing symbol must not be read as "no overlap".
+    if has_published and has_overlap and not filler.has_sts_tests:
+        yield (
+            f"{' and '.join(OVERLAP_SYMBOLS.values())} are on measured rows alone: "
+            "for published rows, only the overlap with tests of STS is known"
+        )
+
+
 def _add_signatures(table: Table) -> Table:
-    """Return the table with the signatures of its measured scores, of columns, rows and itself."""
+    """Return the table with signatures, texts that name how its measured scores were made.
+
+    The signature of a column, or of the table, names what two scores must have in common to be
+    compared (a compared part, such as the protocol). That of a row also names how its scores were
+    made in other respects. The signatures of the table are notes below it, one for each protocol.
+    """
+    # Key of a column -> the compared part of each score in it.
     parts_by_column: dict[str, list[ComparedPart]] = {}
+    # Python's id of a row -> the row with its signature.
     new_rows: dict[int, Row] = {}
     for row in table.rows():
         row_parts: list[ComparedPart] = []
         used_results: list[Result] = []
         for column in table.columns:
-            if column.spec is None or row.cell(column.key).measured is None or not column.in_points:
+            # Columns of averages have no spec; those not in points have no scores.
+            has_score = row.cell(column.key).measured is not None and column.in_points
+            if column.spec is None or not has_score:
                 continue
             column_results = select_column_results(row.results, column.spec)
             parts = [column_part(result, column.spec) for result in column_results]
@@ -150,7 +175,13 @@ def _add_signatures(table: Table) -> Table:
 
 
 def _describe_superseded(filler: TableFiller, catalogue: Catalogue) -> Iterator[str]:
-    """Yield a note on each task of a table that has a later version."""
+    """Yield a note on each task of a table that a later version of the task has replaced.
+
+    Args:
+        filler: The columns of the table.
+        catalogue: The cards of tasks.
+    """
+    # The spec of a column says which scores it takes.
     tasks = dict.fromkeys(column.spec.task for column in filler.task_columns if column.spec)
     for task in tasks:
         # Tables of papers have columns that are no task of ours.
@@ -166,10 +197,13 @@ def _describe_superseded(filler: TableFiller, catalogue: Catalogue) -> Iterator[
 
 
 def format_table_number(card: TableCard) -> str:
-    """Return a paper's own number for its table, for example ``Table E.1`` of ``table-e.1``.
+    """Return how a paper calls its table, from the id that the table has here.
 
-    Without a number, the name itself is returned in words: ``Appendix results`` of
-    ``appendix-results``.
+    ``table-e.1`` becomes ``Table E.1``. An id without a number becomes words: ``appendix-results``
+    becomes ``Appendix results``.
+
+    Args:
+        card: The card of the table; its ``table`` is the id.
     """
     word, _, number = card.table.partition("-")
     if not any(map(str.isdigit, number)):
@@ -178,14 +212,14 @@ def format_table_number(card: TableCard) -> str:
 
 
 def _add_differences(table: Table, row_key: str, column_key: str) -> Table:
-    """Return the table with the difference of each row to one row, in one column.
+    """Fill the column of differences of a table: each row's number minus that of one row.
 
-    Rows of another protocol, the baseline and the row itself get no difference.
+    Rows of another protocol, the baseline and the row that is subtracted get no difference.
 
     Args:
         table: The table.
         row_key: The ``published_key`` of the row that is subtracted from the others.
-        column_key: The column whose numbers are subtracted.
+        column_key: The key of the column whose numbers are subtracted.
 
     Raises:
         CardError: The table has no such row.
@@ -196,7 +230,12 @@ def _add_differences(table: Table, row_key: str, column_key: str) -> Table:
     base_cell = base_row.cell(column_key)
 
     def add_difference(row: Row) -> Row:
-        """Return a row with the cell of its difference, if it has one."""
+        """Return a row with its difference from ``base_row``, in the column of differences.
+
+        ``column_key`` is the column whose numbers are subtracted, and ``base_cell`` the cell of
+        ``base_row`` in it. Measured and published numbers are subtracted each from their own kind.
+        Some rows have no difference, and are returned unchanged.
+        """
         # Scores of different protocols cannot be subtracted.
         is_comparable = row.other_protocol == base_row.other_protocol
         if row is base_row or row.is_baseline or not is_comparable:

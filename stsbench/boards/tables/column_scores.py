@@ -36,10 +36,15 @@ def scores_by_seed(encoder_group: EncoderResults, spec: ColumnSpec) -> ScoreBySe
 
 
 def takes_own_score(result: Result, spec: ColumnSpec) -> bool:
-    """Return whether the score that a column takes from a result is ``result.score``.
+    """Return whether a column of a table shows the main score of a result.
 
-    A result also holds scores by other metrics and aggregations (``result.scores``), which a
-    column may take; its interval and per-item columns are of its own score alone.
+    The main score is ``result.score``. A result also holds scores by other metrics and aggregations
+    (``result.scores``), which a column may show instead. But its interval and its values per item
+    are of the main score only.
+
+    Args:
+        result: The result.
+        spec: The scores that the column shows: task, split, protocol and metric.
     """
     is_of_task = (result.task, result.split) == (spec.task, spec.split)
     if not is_of_task or _find_column_score(result, spec) != result.score:
@@ -50,7 +55,13 @@ def takes_own_score(result: Result, spec: ColumnSpec) -> bool:
 
 
 def select_column_results(results: Sequence[Result], spec: ColumnSpec) -> list[Result]:
-    """Return the results that a column takes a score from: the first for each pair of seeds."""
+    """Return the results whose scores a column of a table shows: one for each pair of seeds.
+
+    Args:
+        results: The results of one encoder. Of several with the same training seed and evaluation
+            seed, the first counts.
+        spec: The scores that the column shows: task, split, protocol and metric.
+    """
     result_by_seeds: dict[Seeds, Result] = {}
     for result in results:
         is_of_task = (result.task, result.split) == (spec.task, spec.split)
@@ -60,11 +71,19 @@ def select_column_results(results: Sequence[Result], spec: ColumnSpec) -> list[R
 
 
 def _find_column_score(result: Result, spec: ColumnSpec) -> float | None:
-    """Return the score of a result that belongs in a column; None if the result has no such score.
+    """Return the score of a result that belongs in a column of a table.
 
-    Task and split are not compared. A column with ``protocol_fields`` takes ``result.score`` of
-    results with exactly this protocol. Any other column names a published protocol, and takes the
-    score by its metric and aggregation.
+    There are two kinds of columns. One has ``spec.protocol_fields``, all fields of a protocol, and
+    shows the main score of results with exactly this protocol. The other names a protocol that
+    papers use (``spec.protocol``), and shows the score by that protocol's metric and aggregation,
+    the way of combining subsets of a task.
+
+    Args:
+        result: The result, on the column's task and split; these are not compared here.
+        spec: The scores that the column shows.
+
+    Returns:
+        The score, from -1 to 1; None if the result has no such score.
     """
     if spec.protocol_fields:
         has_protocol = protocol_part(result.protocol) == protocol_part(spec.protocol_fields)
@@ -80,7 +99,10 @@ def _find_column_score(result: Result, spec: ColumnSpec) -> float | None:
         required_fields["name"] = spec.protocol
     elif "aggregation" not in result.protocol:
         return None
-    if any(result.protocol.get(key) != value for key, value in required_fields.items()):
+    has_other_fields = any(
+        result.protocol.get(key) != value for key, value in required_fields.items()
+    )
+    if has_other_fields:
         return None
     if not has_aggregations:
         return result.scores.get(spec.metric)
@@ -92,15 +114,22 @@ def _find_column_score(result: Result, spec: ColumnSpec) -> float | None:
 
 
 def column_part(result: Result, spec: ColumnSpec) -> ComparedPart:
-    """Return the part of a signature that two comparable scores share, for a column's score.
+    """Return what two scores must have in common to be compared, for a score in a column.
 
-    It names the column's protocol and metric, which may be others than the result's own.
+    A result is stored with one protocol and metric, but also holds scores by others, which a column
+    may show. The returned part of the result's signature names those of the column.
+
+    Args:
+        result: The result that holds the score.
+        spec: The scores that the column shows.
     """
     part = compared_part(result)
     if spec.protocol_fields:
         return part
     fields = {"name": spec.protocol, "metric": spec.metric}
-    if aggregation := published_protocol(spec.protocol).aggregation:
+    # How the protocol combines subsets of a task; empty if it has no such choice.
+    aggregation = published_protocol(spec.protocol).aggregation
+    if aggregation:
         fields["aggregation"] = aggregation
     return part.with_protocol(**fields)
 
@@ -108,14 +137,17 @@ def column_part(result: Result, spec: ColumnSpec) -> ComparedPart:
 def make_column_spec(
     facts: ColumnFacts, protocol: str, metric: str, catalogue: Catalogue
 ) -> ColumnSpec:
-    """Describe the scores that a column takes.
+    """Describe which scores a column of a table shows.
 
     Args:
-        facts: The column in the card. Its task may also be a suite, or a task that only papers
-            have, which then has no evaluator.
-        protocol: The name of the protocol.
+        facts: The column as the table's card has it. Its task may also be a suite (a list of
+            tasks), or a task that only papers have; these have no evaluator.
+        protocol: The name of the protocol, the way of scoring.
         metric: The name of the metric.
         catalogue: The cards of tasks and suites.
+
+    Returns:
+        Task, split, protocol, metric, and the name of the code that scores the task (evaluator).
     """
     if is_extra_or_suite(facts.task, catalogue):
         return ColumnSpec(
@@ -151,13 +183,18 @@ def is_extra_or_suite(task: str, catalogue: Catalogue) -> bool:
 def find_printed_score(
     row: PublishedRow, spec: ColumnSpec | None, other_protocol: str | None, *, lenient: bool
 ) -> PublishedScore | None:
-    """Return the score of a published row that a column takes; None if it has none.
+    """Return the score that a row of a paper's table prints for a column of our table.
 
     Args:
-        row: The published row.
-        spec: The scores that the column takes; None if it takes none.
+        row: The row, with all its published scores.
+        spec: The scores that the column shows: task, split, protocol and metric; None if it shows
+            no scores.
         other_protocol: The protocol to look for; None for the column's own.
-        lenient: Return None if the row has scores of other protocols only.
+        lenient: Return None, instead of raising an error, if the row has scores by other protocols
+            only. This is also done if the spec names an aggregation of published scores.
+
+    Returns:
+        The score; None if the row has none for this column.
 
     Raises:
         ProtocolError: The row has scores of other protocols only, unless ``lenient``.

@@ -74,12 +74,14 @@ ROUNDINGS: Mapping[str, Rounding] = {
 def _average_scores(
     average_terms: AverageTerms, means: Mapping[str, float], rounding: Rounding, decimals: int
 ) -> float:
-    """Return the average of a row's scores.
+    """Return the average of a row's scores, rounded as a paper rounds it.
 
     Args:
-        average_terms: The columns that the average is over.
-        means: The row's scores by column key, means over seeds.
-        rounding: What is rounded.
+        average_terms: Lists of column keys: the average is the mean over the lists, each with the
+            mean of its columns.
+        means: Key of a column -> score of the row, the mean over seeds.
+        rounding: Whether the scores are rounded before they are averaged, and whether the average
+            is rounded.
         decimals: The number of decimals to round to.
     """
     if rounding.scores:
@@ -89,13 +91,16 @@ def _average_scores(
 
 
 def make_averaged_numbers(average_terms: AverageTerms, values: Mapping[str, float]) -> Numbers:
-    """Return a row's values as numbers of a table, and their average unless one is missing.
-
-    The average is stored under both ``AVERAGE`` and ``EXACT``, not rounded.
+    """Return the numbers of a row of a table, with their average.
 
     Args:
-        average_terms: The columns that the average is over.
-        values: The row's values by column key.
+        average_terms: Lists of column keys: the average is the mean over the lists, each with the
+            mean of its columns.
+        values: Key of a column -> value of the row.
+
+    Returns:
+        Key of a column -> number. The average, not rounded, has the two keys ``AVERAGE`` and
+        ``EXACT``; it is missing if a column that it is over has no value.
     """
     numbers = {key: TableNumber(value) for key, value in values.items()}
     average = suite_mean(average_terms, values.get)
@@ -119,7 +124,13 @@ class TableFiller:
 
     @classmethod
     def from_card(cls, card: TableCard, catalogue: Catalogue) -> TableFiller:
-        """Return the filler of a table, with fillers of the tables whose averages it shows.
+        """Read the columns of a table from its card, and check them.
+
+        A column may show the average of another table, whose columns are then read too.
+
+        Args:
+            card: The card of the table, which says which rows and columns it has.
+            catalogue: The cards of tasks and suites.
 
         Raises:
             CardError: The suite does not exist, a column has no metric, the average or the
@@ -158,10 +169,11 @@ class TableFiller:
 
     @property
     def columns(self) -> list[TableColumn]:
-        """All columns: those of tasks, the average, the differences and the exact average.
+        """All columns of the table, in their order.
 
-        The average and the exact average are absent if the card has no average, the differences if
-        it has no ``delta``.
+        They are those of tasks (``self.task_columns``), the average, the differences to one row,
+        and the exact average with more decimals. ``self.card``, the table's card, says whether it
+        has an average and differences (``delta``).
         """
         average_facts = self.card.average
         decimals = self.card.decimals
@@ -192,7 +204,11 @@ class TableFiller:
 
     @cached_property
     def has_sts_tests(self) -> bool:
-        """Whether any score is of a test of STS, also as a task of a suite or of another table."""
+        """Whether any score of the table is on a test set of semantic similarity (STS).
+
+        The task may be a column, a task of a suite that is a column, or a column of a table whose
+        average is a column (``self.all_tasks()`` has the names of all).
+        """
         suites = self.catalogue.suites()
         names = set(self.all_tasks())
         for suite_name in names & suites.keys():
@@ -225,21 +241,24 @@ class TableFiller:
         metric: str = "",
         lenient: bool = False,
     ) -> Numbers:
-        """Return the printed numbers of a row by column key, and its averages, see below.
-
-        Columns without a printed number are absent.
+        """Return the numbers that a row of a paper's table has for this table, and their average.
 
         Args:
-            row: The published row.
+            row: The row, with all its published scores.
             other_protocol: The protocol of a row that is not scored as the columns say.
             metric: The metric of a row that measures something else than the columns say.
             lenient: Omit a score of another protocol than its column's, as boards do, instead of
                 raising an error.
 
+        Returns:
+            Key of a column -> number; columns without a printed number are absent. The average is
+            that of :meth:`_published_averages`.
+
         Raises:
             ProtocolError: A score is of another protocol than its column's.
         """
         numbers: Numbers = {}
+        # averaged_tables has, for each column, the table whose average it shows, or None.
         for column, averaged_table in zip(self.task_columns, self.averaged_tables, strict=True):
             spec = column.spec
             if spec and metric:
@@ -259,17 +278,18 @@ class TableFiller:
     def _published_averages(
         self, row: PublishedRow, numbers: Numbers, other_protocol: str | None
     ) -> Numbers:
-        """Return the average of a published row and its exact average, by column key.
-
-        ``AVERAGE`` is the printed average; if the row has none, it is computed from the row's
-        numbers. ``EXACT`` is computed from them even if an average is printed. Both are absent if a
-        number is missing and none is printed, or the table has no average.
+        """Return the average of a row of a paper's table, by the key of its column.
 
         Args:
-            row: The published row.
-            numbers: Its numbers by column key.
+            row: The row, with all its published scores.
+            numbers: Key of a column -> number of the row.
             other_protocol: The protocol of a row that is not scored as the columns say; nothing is
                 computed if it is ``UNKNOWN``.
+
+        Returns:
+            ``AVERAGE`` -> the average as the paper prints it; if it prints none, it is computed and
+            rounded. ``EXACT`` -> the average computed from the numbers, not rounded. Computed ones
+            are absent if a number is missing. Both are absent if the table has no average.
         """
         average_facts = self.card.average
         if average_facts is None:
@@ -282,25 +302,30 @@ class TableFiller:
             rounded = round(exact, self.card.decimals)
             averages[AVERAGE] = TableNumber(rounded, published_key=row.key)
             averages[EXACT] = TableNumber(exact, published_key=row.key)
+        # A composite is an average of scores by different metrics.
         first_spec = self.task_columns[0].spec
         metric = first_spec.metric if first_spec and not average_facts.composite else "mixed"
         spec = _average_spec(self.card, average_facts, metric)
-        if score := find_printed_score(row, spec, other_protocol, lenient=True):
-            averages[AVERAGE] = _printed_number(score, row)
+        printed_average = find_printed_score(row, spec, other_protocol, lenient=True)
+        if printed_average is not None:
+            averages[AVERAGE] = _printed_number(printed_average, row)
         return averages
 
     def measured_numbers(
         self, encoder_group: EncoderResults, other_protocol: str | None = None
     ) -> Numbers:
-        """Return an encoder's measured numbers by column key; columns without a score are absent.
+        """Return the measured numbers of an encoder for this table, and their average.
 
-        Each is the mean over seeds with its deviation. The column of another table's average has
-        that table's exact average. The averages of this table are added if it has any.
+        Each is the mean over seeds, in points, with its deviation. A column that shows the average
+        of another table has that table's exact average.
 
         Args:
             encoder_group: The results of the encoder in one state.
             other_protocol: The protocol to use in place of the columns' own; with ``UNKNOWN``, no
                 score fits.
+
+        Returns:
+            Key of a column -> number; columns without a score are absent.
         """
         numbers: Numbers = {}
         scores_by_column: dict[str, ScoreBySeed] = {}
@@ -327,16 +352,16 @@ class TableFiller:
     def _measured_averages(
         self, scores_by_column: Mapping[str, ScoreBySeed], average_facts: AverageFacts
     ) -> Numbers:
-        """Return the average as the paper rounds it, and the exact one, by column key.
-
-        They have a deviation if all averaged columns have the same seeds, at least two.
+        """Return the average of an encoder's measured scores, by the key of its column.
 
         Args:
-            scores_by_column: The scores in points by the key of each task column.
-            average_facts: The average in the card.
+            scores_by_column: Key of a column -> seeds -> score in points.
+            average_facts: How the table's card says that the average is made.
 
         Returns:
-            Empty if an averaged column has no score.
+            ``AVERAGE`` -> the average as the paper rounds it, ``EXACT`` -> the exact one. They have
+            a deviation if all averaged columns have the same seeds, at least two. The dict is empty
+            if an averaged column has no score.
         """
         means = {
             key: statistics.fmean(scores.values())
@@ -360,13 +385,15 @@ class TableFiller:
         }
 
     def _deviation_over_seeds(self, scores_by_column: Mapping[str, ScoreBySeed]) -> float | None:
-        """Return the standard deviation of the average over seeds.
+        """Return the standard deviation over seeds of the average of a row.
 
         Args:
-            scores_by_column: The scores in points by the key of each averaged column, at least one.
+            scores_by_column: Key of an averaged column -> seeds -> score in points; at least one
+                column.
 
         Returns:
-            None if there are fewer than two seeds, or the columns have different seeds.
+            The deviation in points; None if there are fewer than two seeds, or if the columns have
+            different seeds.
         """
         all_seeds = [set(scores) for scores in scores_by_column.values()]
         seeds = all_seeds[0]
@@ -382,11 +409,13 @@ class TableFiller:
         return mean_and_deviation(averages).deviation
 
     def make_cells(self, published: Numbers, measured: Numbers) -> Mapping[str, TableCell]:
-        """Return a cell for each column by its key, with both numbers and the reason of a misprint.
+        """Return the cells of a row: key of a column -> cell with both of its numbers.
+
+        If the published number is a known misprint, the cell has the reason.
 
         Args:
-            published: The published numbers of the row.
-            measured: Its measured numbers.
+            published: Key of a column -> published number of the row.
+            measured: Key of a column -> measured number of the row.
         """
         cells = {}
         for column in self.columns:
@@ -403,13 +432,13 @@ class TableFiller:
 def _check_computed_columns(
     card: TableCard, columns: Sequence[TableColumn], average_terms: AverageTerms
 ) -> None:
-    """Check that the average and the differences can be computed from the columns.
+    """Check that a table's average and differences can be computed from its columns.
 
     Args:
-        card: The table's card; it says what to average and to subtract.
+        card: The table's card; it says what to average, and what to subtract (``delta``).
         columns: The columns of scores.
-        average_terms: The keys of the columns that the average is over, in terms; empty if the
-            table has no average.
+        average_terms: Lists of keys of the columns that the average is over; empty if the table has
+            no average.
 
     Raises:
         CardError: The average or the differences name a column that the table lacks, or the average
@@ -434,10 +463,15 @@ def _check_computed_columns(
 
 
 def _average_spec(card: TableCard, average_facts: AverageFacts, metric: str) -> ColumnSpec:
-    """Return the spec by which a table's average is found among published scores.
+    """Describe the published scores that are the average of a table, so that they can be found.
 
-    Published scores name the average like a task, and the average of columns that are scored in
-    different ways has no protocol.
+    Published scores have an average under a name, in place of a task's.
+
+    Args:
+        card: The card of the table.
+        average_facts: The average in the card: ``task`` is that name, and ``composite`` whether it
+            is over columns that are scored in different ways; then it has no protocol.
+        metric: The metric of the average.
     """
     protocol = "" if average_facts.composite else card.protocol
     return ColumnSpec(
@@ -452,11 +486,11 @@ def _average_spec(card: TableCard, average_facts: AverageFacts, metric: str) -> 
 
 
 def _make_column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> TableColumn:
-    """Return the column of a task, a suite or another table's average.
+    """Make a column of a table from its description in the table's card.
 
     Args:
-        facts: The column in the card.
-        card: The table's card, for what the column itself leaves open.
+        facts: The description. The column shows a task, a suite, or the average of another table.
+        card: The table's card, which has defaults for what the column leaves open.
         catalogue: The cards of tasks and suites.
 
     Raises:
@@ -494,10 +528,10 @@ def _make_column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> T
 
 
 def _make_average_column(facts: ColumnFacts, card: TableCard) -> TableColumn:
-    """Return a column of the average of another table.
+    """Make a column that shows the average of another table.
 
     Args:
-        facts: The column in the card; its key ``average_of`` names the other table.
+        facts: The column in the table's card; its key ``average_of`` names the other table.
         card: The card of the table that has the column.
 
     Raises:
@@ -521,11 +555,11 @@ def _make_average_column(facts: ColumnFacts, card: TableCard) -> TableColumn:
 def _default_metric(card: TableCard, protocol: str) -> str:
     """Return the metric of a column that names none; empty if none can be found.
 
-    It is the metric of the card's protocol fields, else of the published protocol, else of the
-    first row that names one.
+    It is the first of these that there is: that of the protocol fields in the table's card, that of
+    the column's protocol, and that of the first row that names one.
 
     Args:
-        card: The table's card.
+        card: The table's card; its ``fields`` are all fields of a protocol, or empty.
         protocol: The name of the column's protocol.
     """
     if card.fields:
@@ -541,12 +575,15 @@ def _default_metric(card: TableCard, protocol: str) -> str:
 def _measured_number(
     scores: ScoreBySeed, encoder_group: EncoderResults, spec: ColumnSpec | None
 ) -> TableNumber:
-    """Return the mean over seeds with its deviation; for a single seed, the score and its interval.
+    """Return a measured number of a table, in points.
+
+    For several seeds it is the mean with its deviation; for one it is the score with its interval.
 
     Args:
-        scores: The scores of a column by seed, at least one.
-        encoder_group: The results that hold them.
-        spec: The column; None if it is of no task, so that no result has its interval.
+        scores: Seeds -> score in points, of one encoder for one column; at least one.
+        encoder_group: The encoder's results, which hold these scores.
+        spec: The scores that the column shows; None if it is of no task, so that no result has its
+            interval.
     """
     values = list(scores.values())
     if len(values) > 1:

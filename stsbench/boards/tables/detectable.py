@@ -23,7 +23,7 @@ from stsbench.core.toml import StrictRecord, parse_toml
 
 MEAN = "mean"
 """The column of the mean of the seven tasks."""
-Z = 1.959964
+NORMAL_QUANTILE = 1.959964
 """The quantile of the normal distribution for a two-sided test at 5%."""
 
 
@@ -68,31 +68,37 @@ def read_spread() -> MeasuredSpread:
 
 
 def detectable_gap(first: float, second: float, kappa: float, c: float) -> float:
-    """Compute the least difference of two scores that a two-sided test at 5% calls significant.
+    """Compute how far two encoders' scores must be apart for a test to call them different.
+
+    The test is two-sided, at the level 5%. Two numbers describe the errors that scores have because
+    a task has only so many pairs: ``kappa`` and ``c``.
 
     Args:
         first: A correlation, or a mean of correlations, in points.
         second: The same of another encoder.
-        kappa: The standard error of a correlation on Fisher's scale.
-        c: The correlation of the two encoders' errors.
+        kappa: The standard error of a correlation on the scale of Fisher's z.
+        c: The correlation of the two encoders' errors, from -1 to 1.
 
     Returns:
-        The difference in points: 1.96 times its standard error.
+        The least significant difference in points: 1.96 times its standard error.
     """
-    return 100 * Z * math.sqrt(max(difference_variance(first, second, kappa, c), 0.0))
+    # Rounding may make the variance of equal scores slightly negative.
+    variance = max(difference_variance(first, second, kappa, c), 0.0)
+    return 100 * NORMAL_QUANTILE * math.sqrt(variance)
 
 
 def difference_variance(first: float, second: float, kappa: float, c: float) -> float:
-    """Compute the variance of the difference of two scores, of 1.
+    """Compute the variance of the difference of two encoders' scores, on the scale up to 1.
 
-    The standard error of a correlation r is ``kappa (1 - r²)``. Rounding may make the variance of
-    equal scores slightly negative.
+    The standard error of a correlation r is ``kappa (1 - r²)``. The variance of a difference is
+    the sum of both squared errors, less twice their product times the correlation of the errors.
+    Rounding may make it slightly negative for equal scores.
 
     Args:
         first: A correlation, or a mean of correlations, in points.
         second: The same of another encoder.
-        kappa: The standard error of a correlation on Fisher's scale.
-        c: The correlation of the two encoders' errors.
+        kappa: The standard error of a correlation on the scale of Fisher's z.
+        c: The correlation of the two encoders' errors, from -1 to 1.
     """
     first_error = kappa * (1 - (first / 100) ** 2)
     second_error = kappa * (1 - (second / 100) ** 2)
@@ -102,17 +108,19 @@ def difference_variance(first: float, second: float, kappa: float, c: float) -> 
 
 
 def mark_undetectable(table: Table) -> Table:
-    """Return the table with the published scores marked that are too near to the next better one.
+    """Return the table with a symbol behind each published score too near to the next better one.
 
-    Scores are compared within their group and column. A note explains the mark and what it assumes.
-    Rows that are scored otherwise and misprints are not compared.
+    It is too near if a test on the task's pairs could not tell the two apart. Scores are compared
+    within their group of rows and their column; misprints and rows by another protocol are not. A
+    note explains the symbol and what is assumed.
 
     Raises:
         DataError: The errors of no column have been measured.
     """
+    # Key of a column -> the measured errors of scores on its task; see detectable_gap.
     spread_by_key = {}
     for column in table.columns:
-        spread_name = _spread_name(table, column)
+        spread_name = _name_of_measured_errors(table, column)
         if spread_name:
             spread_by_key[column.key] = read_spread().columns[spread_name]
     if not spread_by_key:
@@ -123,6 +131,7 @@ def mark_undetectable(table: Table) -> Table:
         )
     groups = list(table.groups)
     for key, spread in spread_by_key.items():
+        # A function of two rows: the least difference of their scores that a test could see.
         find_bound = partial(score_gap_bound, key=key, kappa=spread.kappa, c=spread.c)
         groups = [mark_gaps(group, key, find_bound) for group in groups]
     correlations = sorted(spread.c for spread in spread_by_key.values())
@@ -141,20 +150,21 @@ def _format_range(values: Sequence[float]) -> str:
     return f"{values[0]:g}" if values[0] == values[-1] else f"{values[0]:g} to {values[-1]:g}"
 
 
-def _spread_name(table: Table, column: TableColumn) -> str:
-    """Return the key of a column among the measured errors; empty if they are not known.
+def _name_of_measured_errors(table: Table, column: TableColumn) -> str:
+    """Return the name under which the errors of a column's scores were measured.
 
-    It is the name of a task, or ``MEAN`` for the average of all tasks with known errors.
+    How far scores may be wrong was measured for some tasks. The name is that of the column's task,
+    or ``MEAN`` if the column is the average of all these tasks. It is empty for any other column.
     """
     if column.key == AVERAGE and is_mean_of_tasks(table):
         return MEAN
     spec = column.spec
     if column.kind != "task" or spec is None or spec.task not in read_spread().tasks:
         return ""
-    return spec.task if _is_known(column) else ""
+    return spec.task if _has_measured_errors(column) else ""
 
 
-def _is_known(column: TableColumn) -> bool:
+def _has_measured_errors(column: TableColumn) -> bool:
     """Return whether a column's scores are of the protocol whose errors are known."""
     spec = column.spec
     if spec is None or spec.published_split != "test" or spec.metric != "spearman":
@@ -163,13 +173,21 @@ def _is_known(column: TableColumn) -> bool:
 
 
 def is_mean_of_tasks(table: Table) -> bool:
-    """Return whether a table's average is the mean of all tasks whose errors are known."""
+    """Return whether a table's average is the plain mean of the tasks whose errors were measured.
+
+    It must be over all these tasks and no others. ``table.average_terms`` are lists of column keys:
+    the average is the mean over the lists, each with the mean of its columns.
+    """
     columns = {column.key: column for column in table.columns}
-    averaged = [columns[key] for term in table.average_terms for key in term]
-    known_tasks = [column.spec.task for column in averaged if column.spec and _is_known(column)]
-    has_single_terms = all(len(term) == 1 for term in table.average_terms)
-    is_all_known = len(known_tasks) == len(averaged)
-    return has_single_terms and is_all_known and {*known_tasks} == read_spread().tasks
+    averaged_columns = [columns[key] for term in table.average_terms for key in term]
+    measured_tasks = [
+        column.spec.task
+        for column in averaged_columns
+        if column.spec and _has_measured_errors(column)
+    ]
+    is_plain_mean = all(len(term) == 1 for term in table.average_terms)
+    has_no_others = len(measured_tasks) == len(averaged_columns)
+    return is_plain_mean and has_no_others and {*measured_tasks} == read_spread().tasks
 
 
 def mean_values(group: Group) -> Iterator[float]:
@@ -178,7 +196,14 @@ def mean_values(group: Group) -> Iterator[float]:
 
 
 def _comparable_values(group: Group, key: str) -> dict[int, float]:
-    """Return the published numbers of a column that may be compared, by the index of the row."""
+    """Return the published numbers of a column in a group of rows: index of the row -> number.
+
+    Misprints are omitted, and so are rows by another protocol or metric than the column's.
+
+    Args:
+        group: The rows.
+        key: The key of the column.
+    """
     values = {}
     for index, row in enumerate(group.rows):
         cell = row.cell(key)
@@ -201,17 +226,22 @@ def score_gap_bound(row: Row, better_row: Row, *, key: str, kappa: float, c: flo
 
 
 def mark_gaps(group: Group, key: str, find_bound: Callable[[Row, Row], float]) -> Group:
-    """Return a group with each published number marked that is too near to the next better one.
+    """Mark the published numbers of a group of rows that are too near to the next better one.
+
+    The cell of each number gets ``bound``, the least difference from the next better number that a
+    test could see, and ``is_near``, whether the difference is below it.
 
     Args:
         group: The rows.
-        key: The column.
-        find_bound: Computes, from a row and the row with the next better number, the least
-            difference in points that a test could see.
+        key: The key of the column.
+        find_bound: A function that computes the bound, in points, from a row and the row with the
+            next better number.
     """
     rows = list(group.rows)
     values = _comparable_values(group, key)
-    for better, index in pairwise(sorted(values, key=values.__getitem__, reverse=True)):
+    # Indices of rows, the best number first; then each pair of neighbours.
+    indices = sorted(values, key=values.__getitem__, reverse=True)
+    for better, index in pairwise(indices):
         bound = find_bound(rows[index], rows[better])
         is_near = values[better] - values[index] < bound
         cell = replace(rows[index].cell(key), bound=bound, is_near=is_near)

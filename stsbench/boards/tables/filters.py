@@ -47,7 +47,10 @@ def read_languages() -> Mapping[str, Language]:
 
 
 def find_language(text: str) -> str:
-    """Return the code of three letters of a language by its name or by either code.
+    """Return the code of three letters of a language, from what a user has typed.
+
+    Args:
+        text: The English name of the language, or its code of two or of three letters, in any case.
 
     Raises:
         UnknownName: No task and no model names such a language; the message has the nearest name.
@@ -66,10 +69,13 @@ def _member_code(code: str) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Return a number of parameters that is written as ``500M``, ``1.5B`` or in digits.
+    """Return the number of parameters of a network that a user has typed.
+
+    Args:
+        text: ``500M`` for 500 million, ``1.5B`` for 1,500 million, or digits.
 
     Raises:
-        StsbenchError: It is none.
+        StsbenchError: The text is no such number.
     """
     match = SIZE_PATTERN.fullmatch(text.strip())
     if match is None:
@@ -93,11 +99,14 @@ FACT_COLUMNS: Mapping[str, TableColumn] = {
 
 
 def add_fact_columns(table: Table, names: Sequence[str]) -> Table:
-    """Return a table with columns of facts of its encoders; a note says what the times are.
+    """Add columns of facts about its encoders, such as their size, to a table.
+
+    If times are among them, a note says how they were measured.
 
     Args:
         table: The table.
-        names: Keys of ``FACT_COLUMNS``; a column that the table has already is not added again.
+        names: The facts, keys of ``FACT_COLUMNS``. A column that the table has already is not added
+            again.
 
     Raises:
         UnknownName: There is no such column.
@@ -107,10 +116,12 @@ def add_fact_columns(table: Table, names: Sequence[str]) -> Table:
     columns = [column for column in requested if column.head not in heads]
 
     def add_facts(row: Row) -> Row:
+        """Return a row with the facts of its encoder in the new ``columns``, as far as known."""
         cells = dict(row.cells)
         for column in columns:
             number = _find_fact(row, column.key)
             if number is not None:
+                # A row with results shows measured numbers, any other published ones.
                 cell = TableCell(measured=number) if row.results else TableCell(published=number)
                 cells[column.key] = cell
         return replace(row, cells=cells)
@@ -118,7 +129,7 @@ def add_fact_columns(table: Table, names: Sequence[str]) -> Table:
     notes = list(table.notes)
     if any(column.key == MILLISECONDS for column in columns):
         runs = [result.run for row in table.rows() for result in row.results]
-        # Without a device it is no network, which the processor alone computes.
+        # An encoder that is no network has no device (None): the processor computes it.
         devices = sorted({run["device"] or "cpu" for run in runs if run.get("ms_per_sentence")})
         measured_on = f", measured on {', '.join(devices)}" if devices else ""
         notes.append(f"ms: milliseconds to embed a sentence, in batches{measured_on}")
@@ -127,14 +138,18 @@ def add_fact_columns(table: Table, names: Sequence[str]) -> Table:
 
 
 def _find_fact(row: Row, name: str) -> TableNumber | None:
-    """Return the fact of a row's encoder for a column of facts; None if it is not known."""
+    """Return a fact about the encoder of a row, such as its size; None if it is not known.
+
+    Args:
+        row: The row. ``row.traits`` are facts from its card; its results hold measured ones.
+        name: The key of the fact's column: ``size`` for the number of parameters, or a key of what
+            results record about their run. Of several results the median counts.
+    """
     if name == "size":
         n_parameters = row.traits.parameters
-        return (
-            TableNumber(n_parameters, text=format_parameters(n_parameters))
-            if n_parameters
-            else None
-        )
+        if not n_parameters:
+            return None
+        return TableNumber(n_parameters, text=format_parameters(n_parameters))
     key = "ms_per_sentence" if name == MILLISECONDS else name
     values = [float(result.run[key]) for result in row.results if result.run.get(key)]
     return TableNumber(statistics.median(values)) if values else None
@@ -178,7 +193,19 @@ class RowFilter:
         columns: Sequence[str] = (),
         max_ms: float | None = None,
     ) -> RowFilter:
-        """Make a choice as users write it: a language by name or code, a size such as ``500M``.
+        """Make a filter of a table's rows from what a user has typed.
+
+        None, False and an empty list mean that the user did not ask for it.
+
+        Args:
+            language: The encoder must handle this language, by its name or code.
+            max_parameters: The maximum number of parameters, such as ``500M`` or 500000000.
+            license: The beginning of the encoder's licence.
+            only_open: The encoder must have open weights.
+            sort: The column to sort by.
+            top: The number of rows of each group to show.
+            columns: Columns of facts to add.
+            max_ms: The maximum time to embed a sentence, in milliseconds; its column is added.
 
         Raises:
             UnknownName: There is no such language.
@@ -196,9 +223,11 @@ class RowFilter:
         )
 
     def apply(self, table: Table) -> Table:
-        """Return the table with the chosen rows, and a note on how many were omitted and why.
+        """Return a table with the rows that fit this filter only, sorted, and with added columns.
 
-        Groups without a chosen row are omitted.
+        ``self.columns`` are the columns of facts to add, ``self.sort`` the column to sort by (empty
+        for none), and ``self.top`` the number of rows of each group (None for all). A note says how
+        many rows were omitted. Groups without a row are omitted.
 
         Raises:
             UnknownName: There is no such column to sort by or to add.
@@ -211,6 +240,7 @@ class RowFilter:
         for group in table.groups:
             fitting_rows = []
             for row in group.rows:
+                # For each requested fact True, False, or None if it is not known.
                 checks = [*self._check_facts(row.traits), *self._check_speed(row)]
                 if all(checks):
                     fitting_rows.append(row)
@@ -231,9 +261,20 @@ class RowFilter:
         return replace(table, groups=groups, notes=notes)
 
     def _check_facts(self, traits: EncoderTraits) -> list[bool | None]:
-        """Return one value for each requested fact: whether it fits, or None if it is unknown."""
+        """Return whether an encoder has each fact that this filter asks for.
+
+        The filter asks for a language, a maximum number of parameters, a licence (its beginning) or
+        open weights; attributes that are empty, None or False ask for nothing.
+
+        Args:
+            traits: The facts about the encoder.
+
+        Returns:
+            True or False for each fact that is asked for, or None if it is not known.
+        """
         checks: list[bool | None] = []
         if self.language:
+            # Some codes stand for several languages, of which one is meant.
             codes = {_member_code(code) for code in traits.languages}
             checks.append(self.language in codes if codes else None)
         if self.max_parameters is not None:
@@ -254,7 +295,10 @@ class RowFilter:
         return [None if milliseconds is None else milliseconds.value <= self.max_ms]
 
     def describe(self) -> str:
-        """Return the choice in words, for example ``German, at most 500M parameters``."""
+        """Describe which rows this filter shows: ``German, at most 500M parameters``.
+
+        Each attribute that is set adds a part; columns and the order of rows are not named.
+        """
         words = []
         if self.language:
             words.append(read_languages()[self.language].name)
@@ -271,7 +315,9 @@ class RowFilter:
         return ", ".join(words)
 
     def _find_column(self, table: Table) -> TableColumn:
-        """Return the column to sort by, whose key or head the user gives in any case of letters.
+        """Return the column of a table to sort by, which the user has named in ``self.sort``.
+
+        The name may be the key or the head of the column, in upper or lower case.
 
         Raises:
             UnknownName: The table has no such column.
@@ -284,9 +330,10 @@ class RowFilter:
 
 
 def sort_rows(rows: Sequence[Row], column: TableColumn) -> list[Row]:
-    """Return rows with the best number of a column first, and those without a number last.
+    """Return rows sorted by a column: the best number first, and rows without a number last.
 
-    Sizes and standings begin with the lowest.
+    The best is the highest if ``column.better`` is ``high``; otherwise, as for sizes and ranks, the
+    lowest comes first.
     """
 
     def sort_key(row: Row) -> tuple[bool, float]:

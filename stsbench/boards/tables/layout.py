@@ -124,17 +124,17 @@ def build_layout(
     exact: bool = False,
     intervals: Intervals = "average",
 ) -> Layout:
-    """Choose the lines, columns and notes of a table that are shown.
+    """Choose the lines, columns and notes of a table that are printed.
 
     Args:
-        table: The table.
+        table: The table; of its rows, some have measured numbers and published ones.
         show: ``published`` or ``measured`` numbers, their ``difference``, ``both`` with the
-            difference below, or ``merged``: measured if there is one, else published. By default
-            ``merged`` for our own boards, ``both`` for papers' tables.
+            difference below, or ``merged``: measured if there is one, else published. None stands
+            for ``merged`` if the table is a board of ours, and for ``both`` if it is a paper's.
         exact: Show exact averages instead of those rounded as in the paper, and published numbers
             with all digits that their sources print.
-        intervals: The intervals to show as text, if there are any: those of averages in a column
-            of their own, those of all numbers in a line below each row, or none.
+        intervals: The intervals to show as text: ``average``, those of averages in a column of
+            their own; ``all``, those of all numbers in a line below each row; or ``none``.
 
     Raises:
         UnknownName: ``show`` is none of these choices.
@@ -156,9 +156,12 @@ def build_layout(
     if not table.is_board:
         blocks = _rank_added_lines(blocks, columns)
     if table.ranked_groups:
-        shown = [[line for line in block.lines if line.row.is_added] for block in blocks]
+        # All rows were there to be ranked; only those that the user added are shown.
+        added_lines = [[line for line in block.lines if line.row.is_added] for block in blocks]
         blocks = [
-            replace(block, lines=lines) for block, lines in zip(blocks, shown, strict=True) if lines
+            replace(block, lines=lines)
+            for block, lines in zip(blocks, added_lines, strict=True)
+            if lines
         ]
     return Layout(
         show=show,
@@ -173,11 +176,14 @@ def build_layout(
 def _select_columns(
     table: Table, show: Show, *, exact: bool, with_column: bool
 ) -> list[TableColumn]:
-    """Return the columns to show: one of the two averages, and no empty column of a board.
+    """Return the columns of a table that are printed.
+
+    A table has two columns of its average, of which one is shown. Empty columns of a board of ours
+    are omitted.
 
     Args:
         table: The table.
-        show: The numbers to show; a column without any of them is empty.
+        show: The kinds of numbers to show; a column without any of them is empty.
         exact: Take the exact average instead of the one rounded as in the paper.
         with_column: Add a column of intervals behind an average that has any.
     """
@@ -214,7 +220,7 @@ def _make_lines(
     exact: bool,
     with_intervals: bool,
 ) -> Iterator[TableLine]:
-    """Yield a line for each kind of number that a row has and that is shown.
+    """Yield the printed lines of a row: one for each kind of its numbers that is shown.
 
     With ``merged`` there is one line at most: the measured numbers, else the published ones. A row
     that is always listed has a line even without a number. The label and symbols of the row are on
@@ -223,8 +229,8 @@ def _make_lines(
     Args:
         table: The table.
         row: The row.
-        show: The choice of numbers.
-        columns: The columns of the cells.
+        show: The choice of kinds of numbers.
+        columns: The printed columns.
         exact: Show all printed digits.
         with_intervals: Add a line of intervals below numbers that have any.
     """
@@ -271,11 +277,18 @@ def _format_interval(number: TableNumber | None, column: TableColumn) -> str:
 
 
 def _row_symbols(table: Table, row: Row, number_kind: NumberKind) -> str:
-    """Return the symbols behind a row's name, as one text.
+    """Return the symbols that are printed behind the name of a row, as one text.
 
-    On a board, all published numbers count as quoted. In a paper's table, those do that the paper
-    took over from another work.
+    They say, for example, that numbers are quoted, imported or misprinted, or that the encoder was
+    trained on the tests. On a board of ours, all published numbers count as quoted. In a paper's
+    table, those do that the paper took over from another work.
+
+    Args:
+        table: The table.
+        row: The row.
+        number_kind: The kind of numbers in the line: ``measured``, ``published`` ...
     """
+    # Symbol -> why the row has it; a symbol without a reason is omitted.
     if table.is_board:
         reasons_by_symbol = {
             QUOTED: row.source if number_kind == "published" else "",
@@ -300,11 +313,16 @@ def _row_symbols(table: Table, row: Row, number_kind: NumberKind) -> str:
 def _format_cell(
     cell: TableCell, number_kind: NumberKind, column: TableColumn, *, exact: bool
 ) -> DisplayCell:
-    """Return one number of a cell as it is displayed, or a dash if the cell lacks it.
+    """Return one number of a cell as it is printed, with its symbol, or a dash if there is none.
 
-    A column of intervals displays the interval of the number instead. All scores of a column have
-    the same number of decimals, unless ``exact`` shows the digits that sources print. Numbers that
-    are not in points, such as steps, always have the printed digits.
+    A column of intervals prints the interval of the number instead.
+
+    Args:
+        cell: The cell, which may have a measured and a published number.
+        number_kind: The one to print: ``measured``, ``published``, or their ``difference``.
+        column: The column of the cell; it says how many decimals its scores have.
+        exact: Print published scores with all digits of their source. Numbers that are not in
+            points, such as steps of training, are always printed so.
     """
     number = cell.number(number_kind)
     if number is None:
@@ -334,18 +352,17 @@ def _format_cell(
 def _rank_lines(
     lines: Sequence[TableLine], columns: Sequence[TableColumn], *, are_merged: bool
 ) -> list[TableLine]:
-    """Return the lines in their order, with rank 1 and 2 in their best and second best cells.
+    """Return printed lines with the best cell of each column marked by rank 1, the second by 2.
 
-    Published and measured numbers are ranked separately, unless the lines are merged. Rows of
-    another protocol and misprints are not compared.
+    All other cells have rank 0. Rows by another protocol and misprints are not compared.
 
     Args:
-        lines: The lines of one block.
-        columns: The columns of the lines' cells.
-        are_merged: Whether measured numbers are ranked together with published ones, as in lines
-            that have the measured numbers of a row, else its published ones.
+        lines: The lines of one block of a table.
+        columns: The printed columns.
+        are_merged: Whether measured numbers are ranked together with published ones. Otherwise
+            each kind is ranked for itself.
     """
-    # Rank 1 or 2 by the indices of the line and the column.
+    # (index of the line, index of the column) -> rank 1 or 2.
     rank_by_cell: dict[tuple[int, int], int] = {}
     for number_kind in RANKED_KINDS:
         line_indices = [
@@ -372,18 +389,24 @@ def _rank_lines(
 def _rank_added_lines(
     blocks: Sequence[LayoutBlock], columns: Sequence[TableColumn]
 ) -> list[LayoutBlock]:
-    """Return the blocks of a paper's table, with rows that users add ranked among all its rows.
+    """Return the blocks of a paper's table, with the rows that a user adds ranked among all rows.
 
-    Added rows have a block of their own. All other blocks are returned as they are: the best and
-    second best cells of a paper's row are those of its own block.
+    The best and second best cells of a paper's block are those of the block itself, and stay as
+    they are. Added rows have a block of their own: a cell of them is the best if it is better than
+    all others in the table.
+
+    Args:
+        blocks: The blocks of printed lines.
+        columns: The printed columns.
     """
     ranked_blocks = []
     for block in blocks:
         has_added_rows = any(line.row.is_added for line in block.lines)
         if has_added_rows:
-            other_lines = [line for other in blocks if other is not block for line in other.lines]
-            # Merged, because the paper's rows may have published numbers alone. The lines come
-            # back in their order, those of this block first.
+            other_blocks = [other_block for other_block in blocks if other_block is not block]
+            other_lines = [line for other_block in other_blocks for line in other_block.lines]
+            # Measured and published numbers together, as the paper's rows may have only the latter.
+            # The lines come back in their order, those of this block first.
             all_lines = _rank_lines([*block.lines, *other_lines], columns, are_merged=True)
             block = replace(block, lines=all_lines[: len(block.lines)])
         ranked_blocks.append(block)
@@ -391,10 +414,17 @@ def _rank_added_lines(
 
 
 def _rank_cells(cells: Mapping[int, DisplayCell], better: Literal["high", "low"]) -> dict[int, int]:
-    """Return 1 for the best and 2 for the second best cells of a column, by index of the line.
+    """Find the best and the second best cells of a column.
 
-    Further cells have no rank, nor have a single number, dashes and misprints. Equal numbers, as
-    printed, share a rank.
+    Numbers are compared as they are printed, so that equal ones share a rank. Dashes and misprints
+    are ignored. If there is only one number, it has no rank.
+
+    Args:
+        cells: Index of the line -> printed cell.
+        better: Whether the highest or the lowest number is the best.
+
+    Returns:
+        Index of the line -> 1 for the best, 2 for the second best; further lines are missing.
     """
     values = {
         line_index: float(cell.text)
@@ -403,6 +433,7 @@ def _rank_cells(cells: Mapping[int, DisplayCell], better: Literal["high", "low"]
     }
     if len(values) < 2:
         return {}
+    # The two best values; SECOND is rank 2.
     best_values = sorted(set(values.values()), reverse=better == "high")[:SECOND]
     return {
         line_index: best_values.index(value) + 1
@@ -414,14 +445,23 @@ def _rank_cells(cells: Mapping[int, DisplayCell], better: Literal["high", "low"]
 def _make_legend(
     table: Table, columns: Sequence[TableColumn], blocks: Sequence[LayoutBlock]
 ) -> Iterator[str]:
-    """Yield the notes below a table: on symbols, misprints, missing columns and averages."""
+    """Yield the notes that are printed below a table.
+
+    They are on symbols, added rows, misprints, columns without a number, averages, intervals, and
+    what the table itself has notes on.
+
+    Args:
+        table: The table.
+        columns: The printed columns.
+        blocks: The blocks of printed lines.
+    """
     lines = [line for block in blocks for line in block.lines]
     yield from _explain_symbols(table, columns, lines)
     if not table.is_board and any(line.row.is_added for line in lines):
         yield "added rows: marked if best or second best of the whole table, others of their group"
     for block in blocks:
         yield from _describe_misprints(columns, block)
-    # A task of another evaluator is scored by other protocols, each on its own board.
+    # A task that another evaluator scores is on a board of its own, and not missing here.
     evaluators = {column.spec.evaluator for column in columns if column.spec}
     empty_heads = [
         column.head
@@ -446,10 +486,17 @@ def _make_legend(
 def _explain_symbols(
     table: Table, columns: Sequence[TableColumn], lines: Sequence[TableLine]
 ) -> Iterator[str]:
-    """Yield a note on each symbol behind the names of rows and heads of columns."""
+    """Yield a note on each symbol that is printed behind the names of rows and heads of columns.
+
+    Args:
+        table: The table.
+        columns: The printed columns.
+        lines: The printed lines, with the symbols of their rows.
+    """
     used_symbols = "".join(line.symbols for line in lines)
 
     def join_distinct(texts: Iterator[str]) -> str:
+        # Each text once, and no empty one.
         return ", ".join(dict.fromkeys(filter(None, texts)))
 
     if QUOTED in used_symbols:
@@ -478,7 +525,15 @@ def _explain_symbols(
 def _describe_exact_averages(
     columns: Sequence[TableColumn], lines: Sequence[TableLine]
 ) -> Iterator[str]:
-    """Yield a note on measured rows whose exact average differs from the paper's way to round."""
+    """Yield a note on measured averages that would differ if their scores were not rounded first.
+
+    Some papers average rounded scores, and the average of measured rows is made in the same way.
+    The note has the exact averages of the rows where the printed digits differ.
+
+    Args:
+        columns: The printed columns.
+        lines: The printed lines.
+    """
     for column in columns:
         if column.kind != "average":
             continue
@@ -499,11 +554,15 @@ def _describe_exact_averages(
 
 
 def _describe_misprints(columns: Sequence[TableColumn], block: LayoutBlock) -> Iterator[str]:
-    """Yield a note on each misprinted row and number of a block.
+    """Yield a note on each published row and number of a block of lines that is a misprint.
 
     If several rows of a column are wrong for the same reason, there is one note for all of them.
+
+    Args:
+        columns: The printed columns.
+        block: The block.
     """
-    # The head of the column and the reason of each misprinted number, for each line.
+    # For each line, the (head of the column, reason) of each misprinted number.
     misprints_by_line = [
         [
             (column.head, line.row.cell(column.key).misprint)
@@ -531,25 +590,31 @@ def _describe_misprints(columns: Sequence[TableColumn], block: LayoutBlock) -> I
 
 
 def shorten_labels(layout: Layout, *, max_length: int = MAX_LENGTH_WITH_PARAMS) -> Layout:
-    """Return a copy with long labels shortened, and with a note for each replaced part.
+    """Return a printed table with long labels of rows shortened, and notes on what was left out.
 
-    A number replaces the settings of a label: ``minilm+(1)`` is printed for
+    A number replaces the settings of an encoder in its label: ``minilm+(1)`` is printed for
     ``minilm+pooling=cls_before_pooler+dtype=bfloat16``, and the same settings of other rows have
     the same number. If the name itself is too long, its beginning stands before the number.
 
     Args:
-        layout: The layout.
+        layout: The printed table.
         max_length: The maximum length of a label with settings, in characters.
     """
-    # The number, such as "(1)", by the text that it replaces; filled by the functions below.
+    # Text -> the number that replaces it, such as "(1)"; filled by the functions below.
     number_by_text: dict[str, str] = {}
 
     def shorten(label: str) -> str:
+        """Return a label, shortened if it has more than ``max_length`` characters.
+
+        A new number for a part that is left out is added to ``number_by_text``.
+        """
         short_label = label
+        # Its groups are "stem" (the name), "settings" ("+pooling=…+dtype=…") and "state" (a tag).
         match = LABEL_PATTERN.fullmatch(label)
         if match and match["settings"] and len(label) > max_length:
-            settings = ", ".join(PARAM_SEPARATOR.split(match["settings"])[1:])
-            number = number_text(settings, number_by_text)
+            # The settings begin with a separator, so the first part is empty.
+            _, *settings = PARAM_SEPARATOR.split(match["settings"])
+            number = number_text(", ".join(settings), number_by_text)
             short_label = f"{match['stem']}+{number}{match['state']}"
         if len(short_label) > MAX_NAME_LENGTH:
             return truncate_name(label, number_by_text, MAX_NAME_LENGTH)

@@ -19,13 +19,18 @@ class PublishedNumbers(NamedTuple):
 
 
 def merge_published_rows(filler: TableFiller) -> dict[str, PublishedNumbers]:
-    """Return the published numbers that fit a board, one set for each encoder.
+    """Return the published numbers that fit a board of ours, one row for each encoder.
 
-    Rows with a number that was read off a figure, or not found in the paper, are omitted. So are
-    encoders with the same numbers as an earlier one.
+    Several papers may have numbers of one encoder, and papers quote each other: of all rows that
+    fit, one row for each encoder is made. Rows with a number that was read off a figure, or not
+    found in the paper, are omitted. So are encoders with the same numbers as an earlier one.
+
+    Args:
+        filler: The columns of the board.
 
     Returns:
-        The numbers by the name of the encoder; by ``paper/row`` for a row that names no encoder.
+        Name of the encoder, or ``paper/row`` for a row that names no encoder -> its row and
+        numbers.
     """
     needs_all_columns = filler.card.board is None or filler.card.board.whole
     all_rows = read_published_rows().values()
@@ -63,14 +68,14 @@ def merge_published_rows(filler: TableFiller) -> dict[str, PublishedNumbers]:
 def _is_only_complete_row(
     filler: TableFiller, numbers: Numbers, earlier: Sequence[PublishedNumbers]
 ) -> bool:
-    """Return whether a row that quotes a paper is the first to have numbers for all columns.
+    """Return whether a row that quotes another paper is the first with numbers for all columns.
 
-    It may complete the row of the quoted paper, which printed only the average, for example.
+    Such a row is of use if the quoted paper printed only the average, for example.
 
     Args:
         filler: The columns of the board.
-        numbers: The numbers of the quoting row.
-        earlier: The rows of the same encoder before it. Without any, False is returned.
+        numbers: Key of a column -> number of the quoting row.
+        earlier: The rows of the same encoder before it. If there are none, the result is False.
     """
     column_keys = {column.key for column in filler.task_columns}
     if not earlier or not column_keys <= numbers.keys():
@@ -86,11 +91,9 @@ def _is_worth_a_row(
     Args:
         filler: The columns of the board.
         row: The published row.
-        numbers: Its numbers by column key.
-        needs_all_columns: Require a number in all columns. Otherwise one number is enough.
-
-    Returns:
-        True also for a row that names its encoder and has an average, whatever else it lacks.
+        numbers: Key of a column -> number of the row.
+        needs_all_columns: Whether a row needs a number in all columns; otherwise one is enough. In
+            either case, a row that names its encoder and has an average is shown.
     """
     column_keys = {column.key for column in filler.task_columns}
     if column_keys <= numbers.keys():
@@ -108,18 +111,20 @@ def merge_rows(
     *,
     needs_all_columns: bool,
 ) -> PublishedNumbers:
-    """Merge the published rows of one encoder.
+    """Make one row of the published rows of an encoder.
+
+    There are two ways. If a row needs numbers in all columns, the row with most numbers is taken.
+    Otherwise a row with an average is preferred, and the numbers of tasks that it lacks are taken
+    from the other rows. Of equally good rows, the one that the encoder's card names first is taken.
 
     Args:
         filler: The columns of the board.
         encoder: The name of the encoder.
-        candidates: Its rows, at least one.
-        needs_all_columns: Return the row with most numbers as it is. Otherwise prefer a row with
-            an average, and take the numbers of tasks that it lacks from the other rows.
+        candidates: Its rows, at least one, each with its numbers by column key.
+        needs_all_columns: Whether a row of the board needs numbers in all columns.
 
     Returns:
-        The preferred row and its numbers. Of equally preferred rows, the one that the encoder's
-        card names first is returned.
+        The preferred row, and its numbers.
     """
     card = find_card(filler, encoder)
     rank_by_key = {key: rank for rank, key in enumerate(card.published if card else ())}
@@ -139,6 +144,7 @@ def merge_rows(
         task_numbers = {
             key: number for key, number in other.numbers.items() if key not in (AVERAGE, EXACT)
         }
+        # Numbers that are there already come first.
         numbers = task_numbers | numbers
     return PublishedNumbers(preferred.row, numbers)
 

@@ -100,7 +100,10 @@ class TableRequest:
     """Selects the results whose scores their items make; all, if they were checked before."""
 
     def make_table(self, name: str) -> TableSet:
-        """Make the table of a name, or of a TOML file, from the results that fit it.
+        """Make the table that a user requests by its name, from the results that fit it.
+
+        ``self`` holds the user's choices: ``show``, the kinds of numbers to show; ``added``, the
+        encoders to add as rows; and others.
 
         Args:
             name: The name of a table, or the path of its TOML file.
@@ -123,24 +126,31 @@ class TableRequest:
             mean_intervals=self.mean_intervals,
         )
         advice = []
-        # A board has a row for each measured encoder; a paper's table may lack some. A user who
-        # adds rows, or sees published numbers only, is not told.
+        # A board of ours has a row for each measured encoder; a paper's table may lack some. The
+        # user gets a notice on these, unless he adds rows or wants published numbers only.
         may_lack_encoders = not table.is_board and not self.added and self.show != "published"
         if results and may_lack_encoders:
             hidden = describe_hidden(table, filler, group_by_encoder(results, self.catalogue))
             if hidden:
                 advice.append(hidden)
+        # Raised only if the table turns out to have no number to show.
         no_number = DataError(
             f"table '{table.name}': nothing to show as '{self.show}', for no result fits it",
             hint="`show=published` prints what papers have",
             remedy=Remedy("score"),
         )
-        return self._finish([table], selected.omitted, no_number, advice=advice)
+        return self._complete_tables([table], selected.omitted, no_number, advice=advice)
 
     def make_boards(self, name: str) -> TableSet:
-        """Make a suite's boards: one for each protocol of its results.
+        """Make the boards of a suite, a list of tasks: one table for each protocol of its results.
 
-        Imported rows join a board that is scored as MTEB scores; without one they get their own.
+        ``self.imported`` are results of a user's files of the benchmark MTEB, or None. They join a
+        board that is scored as MTEB scores; if there is none, they get a board of their own.
+        ``self.show`` are the kinds of numbers to show, and ``self.ranks`` is whether rows are to be
+        ranked.
+
+        Args:
+            name: The name of the suite, or of a task, or a comma list of tasks.
 
         Raises:
             UnknownName: There is no such suite.
@@ -173,16 +183,19 @@ class TableRequest:
             boards.append(empty_board)
         if self.show == "published" and not boards and name in list_tables():
             return self.make_table(name)
-        # The imported rows are added to the boards there.
-        return self._finish(boards, selected.omitted, self._no_results_error(name))
+        # This adds the imported rows to the boards, too.
+        return self._complete_tables(boards, selected.omitted, self._no_results_error(name))
 
     def _make_mteb_board(self, name: str, suite: Suite, selected: ComparableResults) -> TableSet:
-        """Make the board of a benchmark of MTEB's, with its public results.
+        """Make the board of a benchmark of MTEB's, with MTEB's public results on it.
+
+        ``self.imported`` are results of a user's files of MTEB, or None. Public results are left
+        out if ``self.show``, the kinds of numbers to show, is None.
 
         Args:
             name: The key of the suite.
-            suite: The suite, which names the benchmark.
-            selected: Own results on its tasks.
+            suite: The suite of its tasks, which names the benchmark.
+            selected: Results on its tasks that were measured here, and notices on omitted ones.
 
         Raises:
             DataError: The board has no number to show.
@@ -213,7 +226,9 @@ class TableRequest:
         return TableSet(tables, [*selected.omitted, *problems], advice=[])
 
     def _filter_rows(self, tables: Sequence[Table]) -> list[Table]:
-        """Return the tables with the rows that the request chooses.
+        """Return the tables with the rows only that fit the user's filter (``self.row_filter``).
+
+        Tables without a row are omitted.
 
         Raises:
             DataError: No row is chosen.
@@ -221,18 +236,23 @@ class TableRequest:
         filtered_tables = [self.row_filter.apply(table) for table in tables]
         tables_with_rows = [table for table in filtered_tables if table.groups]
         if not tables_with_rows:
-            # The last note says how many rows were left out, and of how many facts are not known.
+            # The filter has added the last note, on how many rows do not fit.
             notes = [table.notes[-1] for table in filtered_tables if table.notes]
             raise DataError(f"no row fits: {'; '.join(notes)}")
         return tables_with_rows
 
     def _no_results_error(self, suite_name: str) -> DataError:
-        """Return the error to raise if there are no results for a suite."""
+        """Return the error for a user who requests the board of a suite without results.
+
+        ``self.protocol`` is the protocol that the user asks for, or None. ``self.show`` is
+        ``published`` if only numbers of papers are to be shown.
+        """
         with_protocol = f" by protocol '{self.protocol}'" if self.protocol else ""
         hint = ""
         if self.show == "published":
             return self._no_published_error(suite_name)
-        if not self.protocol and (other_suite := self.guess_suite()):
+        other_suite = self.guess_suite()
+        if other_suite and not self.protocol:
             hint = f"the results here are of others: `suite={other_suite}` shows some"
         return DataError(
             f"{self.results_folder}: no results for suite '{suite_name}'{with_protocol}",
@@ -241,7 +261,10 @@ class TableRequest:
         )
 
     def _no_published_error(self, suite_name: str) -> DataError:
-        """Return the error to raise if no published scores of a suite come with the package."""
+        """Return the error for a user who requests published scores of a suite that has none.
+
+        Its hint names suites of MTEB's benchmarks with some of the same tasks, which have some.
+        """
         tasks = {*find_suite(suite_name, self.catalogue).tasks}
         related = [
             f"`suite={key}`"
@@ -258,15 +281,15 @@ class TableRequest:
     def make_suite_boards(
         self, name: str, suite: Suite, split_by_task: Mapping[str, str]
     ) -> list[Table]:
-        """Make a board for each protocol of the results; no board mixes protocols.
+        """Make a board for each protocol (way of scoring) of the results; no board mixes protocols.
 
-        If the user asks for published numbers, the published rows of a protocol are on its board
-        too.
+        If the user asks for published numbers (``self.show``), the published rows of a protocol are
+        on its board too.
 
         Args:
             name: The key of the suite, by which published averages are found.
-            suite: The suite.
-            split_by_task: The split of each task that is shown.
+            suite: The suite, a list of tasks.
+            split_by_task: Task -> split of its data that is shown.
 
         Returns:
             The boards; empty if no result is of the suite, these splits and the requested protocol.
@@ -300,20 +323,23 @@ class TableRequest:
             boards.append(board)
         return boards
 
-    def _finish(
+    def _complete_tables(
         self,
         tables: list[Table],
         omitted: list[str],
         no_number: DataError,
         advice: Sequence[str] = (),
     ) -> TableSet:
-        """Add the requested ranks, rows and marks, and drop tables without a number to show.
+        """Change tables as the user requests: ranks, imported rows, filters and marks.
+
+        Tables without a number to show are dropped. Attributes of ``self`` are the user's requests.
 
         Args:
             tables: The tables.
             omitted: Notices on what the tables omit; the problems of imported files are added.
             no_number: The error to raise if no table has a number to show.
-            advice: Notices on what would show more rows; those on gaps of added rows come before.
+            advice: Notices on what would show more rows. Those on columns that added rows have no
+                number for are put before them.
 
         Raises:
             DataError: No table has a number to show, no result of an added encoder fits a table, or
@@ -324,8 +350,8 @@ class TableRequest:
         if self.imported:
             from stsbench.boards.mteb.board import add_imported_rows
 
-            # Of several tables, those that imported rows do not fit stay as they are; a single one
-            # is refused.
+            # If imported rows do not fit a table, it stays as it is; but if it is the only table,
+            # add_imported_rows raises an error.
             is_single = len(tables) == 1
             for index, table in enumerate(tables):
                 if is_single or is_scored_as_mteb(table.columns):
@@ -338,7 +364,7 @@ class TableRequest:
         if self.detectable:
             tables = list(map(mark_undetectable, tables))
         if self.reference is not None:
-            # Imports numpy, for which tables without tests need not wait.
+            # Here, because the module imports numpy, which takes long.
             from stsbench.boards.tables.significant import mark_significant
 
             trusted = list(self.select_trusted(self.reference.results))
@@ -347,10 +373,11 @@ class TableRequest:
         return TableSet(tables, omitted, all_advice)
 
     def guess_suite(self) -> str:
-        """Return the first suite that the results have a task of, else all of their tasks.
+        """Guess from the results (``self.results``) which suite a user may want to see.
 
         Returns:
-            The suite, or a comma list of tasks; empty if there are no results.
+            The key of the first suite that the results have a task of. If there is none, a comma
+            list of all tasks of the results, which is empty if there are no results.
         """
         tasks = {result.task for result in self.results}
         for name, suite in self.catalogue.suites().items():
@@ -359,13 +386,15 @@ class TableRequest:
         return ",".join(sorted(tasks))
 
     def own_tasks_beside(self, name: str) -> str:
-        """Return a comma list of the tasks in no suite that the results have beside a board.
+        """Return the user's own tasks that the results have, and that a board does not show.
+
+        A task is the user's own if it is in no suite.
 
         Args:
-            name: The board's suite, or its comma list of tasks.
+            name: The suite of the board, or its comma list of tasks.
 
         Returns:
-            The tasks; empty if there are none.
+            A comma list of tasks; empty if there are none.
         """
         suites = self.catalogue.suites().values()
         suite_tasks = {task for suite in suites for task in suite.tasks}
@@ -373,12 +402,13 @@ class TableRequest:
         return ",".join(sorted(tasks - {*find_suite(name, self.catalogue).tasks}))
 
     def _advise(self, tables: Sequence[Table]) -> list[DataError]:
-        """Return notices on the gaps of the added rows.
+        """Return notices on columns in which the user's added rows (``self.added``) have no number.
 
         Raises:
             DataError: No result of an added encoder fits a column.
         """
         advice: list[DataError] = []
+        # Notices name the results folder only if it is not the default one.
         folder = "" if self.results_folder == DEFAULT_FOLDER else str(self.results_folder)
         for added in self.added:
             has_row = False
@@ -394,11 +424,11 @@ class TableRequest:
     def _no_fitting_result(
         self, added: AddedRow, tables: Sequence[Table], results_folder: str
     ) -> DataError:
-        """Return the error to raise if no result of an added encoder fits a column.
+        """Return the error for a user who adds an encoder to tables that no result of it fits.
 
         Args:
-            added: The row of the encoder.
-            tables: The tables of the request, the first of which tells what the row lacks.
+            added: The encoder, with its results.
+            tables: The tables. The message names the columns of the first one that could be filled.
             results_folder: The results folder, for the message.
         """
         message = f"`add={added.name}`: no result of it fits the table"
@@ -425,14 +455,14 @@ def _make_board_card(
     all_protocols: Iterable[Mapping[str, Any]],
     board: BoardFacts,
 ) -> TableCard:
-    """Return the card of a suite's board by one protocol.
+    """Make the card of a board: a table of a suite's tasks, scored by one protocol.
 
-    Its title distinguishes the protocol from those of the same name among all protocols.
+    If other protocols have the same name, the title has the fields that distinguish it from them.
 
     Args:
-        name: The name of the suite, by which published scores name its average too.
+        name: The name of the suite; published scores have its average under this name.
         suite: The suite, whose tasks are the columns.
-        protocol: The fields of the protocol.
+        protocol: The fields of the protocol, the way of scoring.
         all_protocols: The fields of all protocols that have a board.
         board: What the board shows.
     """
@@ -458,30 +488,31 @@ def _make_board_card(
 
 
 def is_mteb_board(suite: Suite, show: Show | None, *, has_imported: bool) -> bool:
-    """Return whether a suite's board has MTEB's columns, for which it needs no own results.
+    """Return whether the board of a suite shows a benchmark of MTEB, with MTEB's own scores.
 
-    It has them with MTEB's public results, and with a user's files of MTEB's alone.
+    It does if the suite is such a benchmark, and the user asks for published numbers, which are
+    MTEB's public results, or has files of MTEB's and asks for no kind of numbers.
 
     Args:
-        suite: The suite, which may be of a benchmark of MTEB's.
-        show: The numbers to show.
-        has_imported: Whether there are files of MTEB's to show.
+        suite: The suite; ``suite.mteb`` is the name of the benchmark, or empty.
+        show: The kinds of numbers to show; None if the user does not say.
+        has_imported: Whether the user has result files of MTEB's to show.
     """
     has_mteb_rows = show in ("published", "both", "merged") or (show is None and has_imported)
     return bool(suite.mteb) and has_mteb_rows
 
 
 def find_suite_id(name: str, catalogue: Catalogue) -> str:
-    """Return the id of the suite or task that a name in any case stands for.
+    """Return the id of the suite or task that a user has named, in upper or lower case.
 
-    A comma list of names has a comma list of ids.
+    For a comma list of names the result is a comma list of ids.
 
     Raises:
         UnknownName: There is no such suite or task, or the name stands for several tasks.
     """
     names = split_names(name)
     if len(names) > 1:
-        return ",".join(find_suite_id(part, catalogue) for part in names)
+        return ",".join(find_suite_id(single_name, catalogue) for single_name in names)
     ids = find_task_or_suite_ids(name, catalogue)
     if len(ids) == 1:
         return ids[0]
@@ -503,15 +534,16 @@ def needs_own_results(
     has_imported: bool,
     detectable: bool,
 ) -> bool:
-    """Return whether what a user requests needs own results, after checking its name.
+    """Return whether a requested table is empty without results that were measured here.
 
-    A paper's table and published numbers need none, nor do boards with MTEB's results.
+    A paper's table and published numbers need none, nor do boards with MTEB's scores. The name of
+    the table or suite is checked first.
 
     Args:
         table: The name or file of a table; None for the boards of a suite.
         suite: The name of the suite; None for the default one.
         catalogue: The cards of suites and tasks.
-        show: The numbers to show.
+        show: The kinds of numbers to show.
         has_imported: Whether there are files of MTEB's to show.
         detectable: Whether to mark published scores that are too near to the next better one.
 
@@ -533,7 +565,12 @@ def needs_own_results(
 
 
 def find_suite(name: str, catalogue: Catalogue) -> Suite:
-    """Return the suite of a name, or a task or a comma list as a suite without a mean.
+    """Return the suite, a list of tasks, that a user has named.
+
+    Args:
+        name: The name of a suite. The name of a task, or a comma list of tasks, makes a suite of
+            these tasks, which has no mean.
+        catalogue: The cards of suites and tasks.
 
     Raises:
         UnknownName: There is no such suite or task.

@@ -58,11 +58,22 @@ def make_groups(
     encoder_groups: Sequence[EncoderResults],
     added_rows: Sequence[AddedRow],
 ) -> list[Group]:
-    """Return the groups of a table that have a row.
+    """Make the groups of rows of a table; groups without a row are omitted.
 
-    These are the groups of a board or a paper, the rows of added encoders, and the baseline. A
-    board also has a group for each training text, with the scores without the items in it.
+    They are, in this order:
+
+    * the groups of a board of ours, or of a paper's table;
+    * below a paper's table, the encoders that the user adds;
+    * the baseline, that is the share of the most frequent class;
+    * on a board, a group for each training text, with scores over the test items not in that text.
+
+    Args:
+        filler: The columns of the table, and its card.
+        results: All results.
+        encoder_groups: The results by encoder and state.
+        added_rows: The encoders that the user adds.
     """
+    # None if the table is a paper's.
     board = filler.card.board
     if board:
         groups = _board_groups(filler, encoder_groups, with_published=board.published)
@@ -78,16 +89,25 @@ def make_groups(
 def _group_by_published_row(
     filler: TableFiller, encoder_groups: Sequence[EncoderResults]
 ) -> Mapping[str, list[EncoderResults]]:
-    """Return the measured encoders by the key of the published row that their card names.
+    """Find which measured encoders belong to which rows of papers' tables.
 
-    A card may name several rows, and several encoders one row.
+    The card of an encoder names the published rows that are about it. A card may name several rows,
+    and several encoders one row.
+
+    Args:
+        filler: The columns of a table, and the cards of encoders.
+        encoder_groups: The results of the measured encoders.
+
+    Returns:
+        ``paper/table/row`` -> the results of its encoders.
 
     Raises:
         CardError: A card names a row that does not exist.
     """
     encoders_by_row: dict[str, list[EncoderResults]] = {}
     for encoder_group in encoder_groups:
-        for key in encoder_group.card.published if encoder_group.card else []:
+        row_keys = encoder_group.card.published if encoder_group.card else []
+        for key in row_keys:
             try:
                 row = look_up_published_row(key)
             except UnknownName as error:
@@ -98,7 +118,12 @@ def _group_by_published_row(
 
 
 def _paper_groups(filler: TableFiller, encoder_groups: Sequence[EncoderResults]) -> Iterator[Group]:
-    """Yield the groups of a paper's table, with the measured numbers beside the published."""
+    """Yield the groups of rows of a paper's table, with measured numbers beside published ones.
+
+    Args:
+        filler: The columns of the table, and its card, which lists its groups and rows.
+        encoder_groups: The results of the measured encoders.
+    """
     encoders_by_row = _group_by_published_row(filler, encoder_groups)
     for group in filler.card.groups:
         rows: list[Row] = []
@@ -122,14 +147,17 @@ def _paper_rows(
     published: PublishedRow,
     encoder_groups: Sequence[EncoderResults],
 ) -> Iterator[Row]:
-    """Yield a row of a paper, and a row for each further encoder or state that measured it.
+    """Yield a row of a paper's table, with the measured numbers of the encoder that it is about.
+
+    If several encoders, or states of one, were measured for it, the first one shares the row, and
+    each further one has a row of its own below.
 
     Args:
         filler: The columns of the table.
-        group: The group of the row.
-        facts: The row as the table's card lists it.
-        published: The row as published.
-        encoder_groups: The encoders that measured it; the first one shares its row.
+        group: The group of the row, as the table's card has it.
+        facts: The row, as the table's card has it.
+        published: The row's published scores.
+        encoder_groups: The results of the encoders that it is about; may be empty.
     """
     label = facts.label or facts.row
     # A protocol that the card names for the whole group needs no symbol at each of its rows.
@@ -169,13 +197,14 @@ def _paper_rows(
 def _board_groups(
     filler: TableFiller, encoder_groups: Sequence[EncoderResults], *, with_published: bool
 ) -> list[Group]:
-    """Return the groups of a board, each sorted by average.
+    """Return the groups of rows of a board of ours, each group sorted by average.
 
     Args:
         filler: The columns of the board.
-        encoder_groups: The measured encoders.
-        with_published: Add published rows, and return a group for each kind of supervision, which
-            may be empty. Otherwise there is a single group.
+        encoder_groups: The results of the measured encoders.
+        with_published: Add published rows, and return a group for each kind of supervision (the
+            labels that encoders were trained on), which may be empty. Otherwise there is a single
+            group.
     """
     rows = list(_board_rows(filler, encoder_groups, with_published=with_published))
     if not with_published:
@@ -183,7 +212,7 @@ def _board_groups(
     label_counts = Counter(row.label for row in rows)
     rows_by_supervision: dict[str, list[Row]] = {key: [] for key in SECTIONS}
     for row in rows:
-        # The paper distinguishes rows of the same label.
+        # The name of the paper is added to distinguish rows of the same label.
         if label_counts[row.label] > 1 and row.source:
             row = replace(row, label=f"{row.label} ({row.source})")
         rows_by_supervision[row.traits.supervision].append(row)
@@ -199,10 +228,15 @@ def _board_groups(
 def _clean_score_groups(
     filler: TableFiller, encoder_groups: Sequence[EncoderResults]
 ) -> Iterator[Group]:
-    """Yield a group for each training text that results have clean scores for.
+    """Yield groups of rows with clean scores, one for each training text.
 
-    A clean score is over the items that the text does not hold. A group has a row for each encoder
-    with such scores; the rows have no results, so that they get neither intervals nor ranks.
+    A clean score is over those test items only that are not in a training text, which an encoder
+    may have seen. A group has a row for each encoder with such scores. The rows have no results, so
+    that they get neither intervals nor ranks.
+
+    Args:
+        filler: The columns of the board.
+        encoder_groups: The results of the measured encoders, with their clean scores.
     """
     results = [result for encoder_group in encoder_groups for result in encoder_group.results]
     text_names = dict.fromkeys(clean.name for result in results for clean in result.clean)
@@ -226,21 +260,26 @@ def _clean_score_groups(
 def describe_clean_scores(
     filler: TableFiller, encoder_groups: Sequence[EncoderResults]
 ) -> Iterator[str]:
-    """Yield a note on each training text: how many items of each column it does not hold.
+    """Yield notes on clean scores, those over the test items only that are not in a training text.
 
-    Such as ``without wiki1m, items left: STS12 3,000 of 3,108``. Subsets that kept too few items
-    for a correlation of their own are named.
+    There is a note for each text, such as ``without wiki1m, items left: STS12 3,000 of 3,108``.
+    Subsets of a task that kept too few items for a correlation of their own are named.
+
+    Args:
+        filler: The columns of the table.
+        encoder_groups: The results of the measured encoders, with their clean scores.
     """
     head_by_task = {
         column.spec.task: column.head for column in filler.task_columns if column.spec is not None
     }
-    # The counts as text, by the name of the training text and then by the head of the column.
+    # Name of the training text -> head of the column -> the counts as text.
     counts_by_text: dict[str, dict[str, str]] = {}
     results = [result for encoder_group in encoder_groups for result in encoder_group.results]
     for result in results:
         if result.task not in head_by_task:
             continue
         for clean in result.clean:
+            # The subsets without a correlation of their own.
             lost_subsets = f" (none of {', '.join(clean.left_out)})" if clean.left_out else ""
             count_by_head = counts_by_text.setdefault(clean.name, {})
             count_by_head[head_by_task[result.task]] = f"{clean.n:,} of {result.n:,}{lost_subsets}"
@@ -250,7 +289,9 @@ def describe_clean_scores(
 
 
 def _clean_results(result: Result, name: str) -> Iterator[Result]:
-    """Yield one copy of a result, with the clean score in place of its own; none if it lacks that.
+    """Yield a copy of a result with a clean score in place of its own; nothing if it has none.
+
+    A clean score is over the test items only that are not in a training text.
 
     Args:
         result: The result, with a clean score for each training text that its run excluded.
@@ -274,14 +315,14 @@ def make_encoder_row(
     protocol: str | None = None,
     **fields: Any,  # noqa: ANN401 - fields of the row
 ) -> Row:
-    """Return the row of an encoder, with its measured and its published numbers.
+    """Make the row of a table for one encoder, with its measured and its published numbers.
 
     Args:
         filler: The columns of the table.
         label: The name to print.
         encoder_group: The encoder's results; None if it is not measured.
         published: Its published numbers; None if there are none.
-        protocol: The protocol of a row that is not scored as its columns say.
+        protocol: The protocol of a row that is not scored as its columns say; else None.
         fields: Values of further fields of the row; they replace those that follow from the
             results and the published numbers.
     """
@@ -292,7 +333,8 @@ def make_encoder_row(
         row_fields["overlap"] = filler.row_overlap(published.row)
     measured: Numbers = {}
     if encoder_group is not None:
-        # The overlap of the results replaces that of the published row.
+        # Overlap is whether the encoder was trained on the tests. What the results say of it
+        # replaces what the paper says.
         measured = filler.measured_numbers(encoder_group, protocol)
         row_fields["encoder"] = encoder_group.encoder
         row_fields["overlap"] = encoder_group.overlap
@@ -306,13 +348,14 @@ def make_encoder_row(
 def _board_rows(
     filler: TableFiller, encoder_groups: Sequence[EncoderResults], *, with_published: bool
 ) -> Iterator[Row]:
-    """Yield the rows of a board: the measured encoders, then those that are only published.
+    """Yield the rows of a board of ours: measured encoders, then those that are only published.
 
     The row of a measured encoder with a card has its published numbers too.
 
     Args:
         filler: The columns of the board.
-        encoder_groups: The measured encoders; one without a score in any column gets no row.
+        encoder_groups: The results of the measured encoders. One without a score in any column
+            gets no row.
         with_published: Add published numbers. Rows then have the names of cards, as papers print
             them, in place of those in results.
     """
@@ -336,9 +379,19 @@ def _board_rows(
 
 
 def _unmeasured_row(filler: TableFiller, encoder: str, published: PublishedNumbers) -> Row:
-    """Return the row of an encoder that is only published, with its card's or corrected name."""
+    """Make the row of a board for an encoder that has published numbers only.
+
+    Its label is the name in the encoder's card. Without a card it is the label in the paper, or the
+    right one if that is a known misprint.
+
+    Args:
+        filler: The columns of the board, and the cards of encoders.
+        encoder: The name of the encoder.
+        published: Its published row and numbers.
+    """
     card = find_card(filler, encoder)
     label = published.row.row
+    # A misprint of a whole row has an empty task.
     misprint = read_misprints().get((published.row.key, ""))
     if misprint and misprint.kind == "label" and misprint.expected:
         label = misprint.expected
@@ -359,10 +412,10 @@ def average_sort_key(row: Row) -> tuple[bool, float, str]:
 
 
 def _first_number_key(row: Row) -> tuple[int, float, str]:
-    """Return the key that sorts rows by the first column that they fill, the average before others.
+    """Return the key by which rows of a board are sorted: by the first column that they fill.
 
-    Rows with an average come first, then those with a number in the first column, and so on; within
-    a column, the highest number comes first. So numbers of two columns are never compared.
+    Rows with an average come first, the highest first. Then come those with a number in the first
+    column, then those in the second, and so on. So numbers of two columns are never compared.
     """
     keys = [AVERAGE, *(key for key in row.cells if key != AVERAGE)]
     for column_index, key in enumerate(keys):
@@ -374,11 +427,15 @@ def _first_number_key(row: Row) -> tuple[int, float, str]:
 
 
 def _baseline_group(results: Sequence[Result], filler: TableFiller) -> Group:
-    """Return a group of one row: the share in % of the most frequent class, for each accuracy.
+    """Make a group of one row, the baseline: the accuracy of always choosing the commonest class.
 
-    The row has an average only if all columns that the average is over have such a share. In a
-    group of its own it is never ranked with encoders. The group is empty if no column has such a
-    share.
+    It is given for columns of accuracies, in points. It has an average only if all columns that the
+    average is over have one. In a group of its own the row is never ranked with encoders. The group
+    is empty if there is no such column.
+
+    Args:
+        results: All results; those with classes hold the baseline as the score ``majority``.
+        filler: The columns of the table.
     """
     share_by_split = {
         (result.task, result.split): 100 * result.scores["majority"]
@@ -420,7 +477,13 @@ class AddedRow(NamedTuple):
         return bool(set(map(_result_identity, self.results)) & set(map(_result_identity, results)))
 
     def select_groups(self, encoder_groups: Sequence[EncoderResults]) -> Iterator[LabelledResults]:
-        """Yield the groups that hold its results, several if the encoder has several states."""
+        """Yield the groups that hold results of this added encoder, each with the label of its row.
+
+        There are several if the encoder has results in several states, which tags distinguish.
+
+        Args:
+            encoder_groups: The results of all encoders, by encoder and state.
+        """
         groups = [group for group in encoder_groups if self.has_any_of(group.results)]
         for group in groups:
             label = self.label
@@ -440,15 +503,16 @@ def _with_added_rows(
     encoder_groups: Sequence[EncoderResults],
     added_rows: Sequence[AddedRow],
 ) -> list[Group]:
-    """Return the groups with a row for each added encoder, marked as added.
+    """Add a row for each encoder that a user adds to a table, or mark the row that it has.
 
-    A board has the row already: it gets the user's label, if there is one. A paper's table gets one
-    more group below its own, so that best and second best stay the paper's.
+    A board of ours has the row already: it is marked as added, and gets the user's label, if there
+    is one. A paper's table gets one more group below its own, so that its best and second best
+    numbers stay the paper's.
 
     Args:
-        filler: The columns of the table.
+        filler: The columns of the table, and its card.
         groups: The groups of the table.
-        encoder_groups: The measured encoders.
+        encoder_groups: The results of the measured encoders.
         added_rows: The encoders that the user adds.
     """
     added = [labelled for row in added_rows for labelled in row.select_groups(encoder_groups)]
@@ -479,15 +543,15 @@ def _with_added_rows(
 def describe_gaps(
     row: Row, table: Table, catalogue: Catalogue, results_folder: str = ""
 ) -> Iterator[DataError]:
-    """Yield notices on the columns that an added row has no number for; nothing is raised.
+    """Yield notices on the columns that a row, which a user adds, has no number for.
 
-    There is one notice for each protocol and split by which columns could be scored; its remedy
-    is the command that does so. Columns that no evaluator measures have a last notice, without a
-    remedy.
+    The notices are errors that are not raised. There is one for each protocol and split by which
+    columns could be scored; its remedy says how to score them. Columns that nothing here can
+    measure have a last notice, without a remedy.
 
     Args:
-        row: The added row.
-        table: Its table.
+        row: The row.
+        table: The table that it is in.
         catalogue: The tasks and suites that can be scored.
         results_folder: The results folder for remedies; empty for the default one.
     """
@@ -524,10 +588,15 @@ def describe_gaps(
 def describe_hidden(
     table: Table, filler: TableFiller, encoder_groups: Sequence[EncoderResults]
 ) -> str:
-    """Return a notice on measured encoders that a paper's table has numbers for, but no row.
+    """Return a notice on measured encoders that could fill a paper's table but have no row in it.
+
+    Args:
+        table: The table.
+        filler: Its columns.
+        encoder_groups: The results of the measured encoders.
 
     Returns:
-        The notice; empty if there are none.
+        The notice; empty if there are no such encoders.
     """
     shown_results = {_result_identity(result) for row in table.rows() for result in row.results}
     hidden_names = []

@@ -28,19 +28,21 @@ class _CellTest(NamedTuple):
 
 
 def mark_significant(table: Table, reference: AddedRow) -> Table:
-    """Mark each measured number that differs significantly from that of one encoder.
+    """Mark each measured number of a table that differs significantly from that of one encoder.
 
-    The tests are those of :func:`compare`. Holm's correction is over all tests on tasks, and by
-    itself over those of means. Numbers that were only published have no items to test.
+    Numbers are compared by paired tests on the same test items. Many tests find some differences
+    by chance alone, so their p-values are corrected by Holm's method: those of tasks together, and
+    those of averages together. Published numbers have no items, and are not tested.
 
     Args:
         table: The table.
-        reference: The encoder that all other measured rows are tested against.
+        reference: The encoder that all other measured rows are tested against, with its results.
 
     Raises:
         DataError: No row can be tested against it, or per-item columns are missing or broken.
     """
     settings = TestSettings()
+    # Key of a column -> the scores that it shows.
     specs = {
         column.key: column.spec
         for column in table.columns
@@ -51,7 +53,9 @@ def mark_significant(table: Table, reference: AddedRow) -> Table:
         raise DataError(
             f"'{table.name}' has no other measured row with a task of '{reference.name}' to test"
         )
+    # Python's id of a row -> key of a column -> symbol.
     symbols_by_row: dict[int, dict[str, str]] = {}
+    # The numbers of tests on tasks and of averages.
     counts = []
     for is_average in (False, True):
         family = [test for test in tests if test.difference.is_average == is_average]
@@ -86,13 +90,17 @@ def mark_significant(table: Table, reference: AddedRow) -> Table:
 def _test_rows(
     table: Table, specs: Mapping[str, ColumnSpec], reference: AddedRow, settings: TestSettings
 ) -> Iterator[_CellTest]:
-    """Yield the tests of all measured numbers of other rows than that of the reference.
+    """Test the measured numbers of all rows of a table against those of one encoder.
 
     Args:
         table: The table.
-        specs: What the columns of tasks show, by their keys.
-        reference: The encoder to test against.
+        specs: Key of a column -> the scores that it shows: task, split, protocol and metric.
+        reference: The encoder to test against, with its results. Its own row is left out.
         settings: The settings of the tests.
+
+    Yields:
+        A test for each number, or average, of a row: the keys of the columns that show it, the
+        difference from the reference, and the p-value.
     """
     averaged_tasks = {
         specs[key].task for term in table.average_terms for key in term if key in specs
@@ -103,6 +111,7 @@ def _test_rows(
         tasks = {result.task for result in results} & {result.task for result in reference_results}
         if not tasks or reference.has_any_of(row.results):
             continue
+        # The two sides of a comparison need different names.
         label = row.label if row.label != reference.name else f"{row.label} (row)"
         comparison = compare({reference.name: reference_results, label: results}, settings=settings)
         for difference in comparison.differences:

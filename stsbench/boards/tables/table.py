@@ -192,7 +192,11 @@ class Row:
         return self.cells.get(column_key, EMPTY_CELL)
 
     def explain_symbol(self, symbol: str) -> str:
-        """Return why a symbol stands behind the row's name; empty if the row does not know."""
+        """Return why a symbol is printed behind the name of this row of a table.
+
+        For example the work that a quoted row was taken from. The text is empty if the row has no
+        reason of its own for the symbol.
+        """
         reasons_by_symbol = {
             MISPRINT: self.misprint,
             QUOTED: self.quoted_from or self.source,
@@ -263,10 +267,12 @@ class Table:
         return [row for group in self.groups for row in group.rows]
 
     def map_rows(self, change: Callable[[Row], Row | None]) -> Table:
-        """Return a copy with changed rows, without groups that have no row left.
+        """Return a copy of this table in which a function has changed each row.
+
+        Groups without a row are omitted.
 
         Args:
-            change: Returns the new row; None to omit the row.
+            change: The function; it returns the new row, or None to omit the row.
         """
         groups = []
         for group in self.groups:
@@ -320,15 +326,17 @@ SYMBOL_LEGENDS = {
 
 
 def add_standings(table: Table, standings: Mapping[int, RowStanding]) -> Table:
-    """Return a copy with a column of rank intervals and one of letters, and with marked best rows.
+    """Add two columns to a table: the ranks that each row may have, and letters.
 
-    Each group of a board that shows no published number is sorted by ranks. A group with published
-    numbers keeps its order, because its published rows have no rank.
+    Rows that share a letter do not differ significantly. The rows that may be the best are marked.
+    The rows of a group are sorted by rank if the table is a board of ours and the group has no
+    published number, which has no rank.
 
     Args:
         table: The table, whose other columns stay as they are.
-        standings: How rows stand to each other, by the index of the row among the rows of all
-            groups. A row that cannot be ranked has none, and gets no cells.
+        standings: Index of a row, among the rows of all groups -> its rank, the interval of ranks
+            that it may have, and its letters. A row that cannot be ranked is missing, and gets no
+            cells.
     """
     ranks_column = TableColumn(
         key=RANKS,
@@ -365,7 +373,13 @@ def _has_published_number(group: Group) -> bool:
 
 
 def _add_standing(row: Row, standing: RowStanding) -> Row:
-    """Return a copy of a row with the cells of both columns of standings."""
+    """Return a copy of a row with a cell for its ranks and one for its letters.
+
+    Args:
+        row: The row.
+        standing: Its rank, the first and the last rank that it may have (``rank_interval``), the
+            letters that it shares with rows that do not differ significantly, and ``is_best``.
+    """
     # A rank that is certain is printed once, not as "2–2".
     bounds = dict.fromkeys(standing.rank_interval)
     ranks = TableNumber(
@@ -377,7 +391,9 @@ def _add_standing(row: Row, standing: RowStanding) -> Row:
 
 
 def check_show(show: str | None) -> Show | None:
-    """Return the choice of the numbers to show; None, the default, is returned as it is.
+    """Return a user's choice of the kinds of numbers to show unchanged, if there is such a choice.
+
+    The choices are the keys of ``KINDS_BY_SHOW``; None stands for the default.
 
     Raises:
         UnknownName: There is no such choice.

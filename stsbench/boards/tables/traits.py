@@ -26,13 +26,15 @@ def read_traits(
     card: EncoderCard | None = None,
     published: PublishedRow | None = None,
 ) -> EncoderTraits:
-    """Return what an encoder is; empty traits if it has no card and is not published.
+    """Return facts about an encoder: its method, size, year, paper, languages, licence and others.
+
+    Facts that are not known are empty or None. All are, if it has no card and no published row.
 
     Args:
-        catalogue: The cards that a backbone is looked up in.
-        card: The encoder's card. Its paper comes before the source of the published row.
-        published: A published row of the encoder. Its method, backbone and supervision come
-            before those of the card.
+        catalogue: The cards, in which its backbone (the network it is built on) is looked up.
+        card: The encoder's card; None if it has none. Its paper comes before that of the row.
+        published: A published row of the encoder; None if it has none. Its method, backbone and
+            supervision come before those of the card.
     """
     described = published or card
     if described is None:
@@ -71,7 +73,10 @@ def _spell_backbone(catalogue: Catalogue, backbone: str) -> str:
 
 
 def _list_languages(card: EncoderCard) -> tuple[str, ...]:
-    """Return the codes of three letters of a card's languages; an unknown code stays as it is."""
+    """Return the languages in an encoder's card as codes of three letters.
+
+    The card may have codes of two letters. A code that is not known is returned as it is.
+    """
     codes = []
     for code in card.languages:
         try:
@@ -104,9 +109,10 @@ def _find_address(text: str) -> str:
 
 
 def _year_of_address(address: str) -> int | None:
-    """Return the year of the work at an address; None if it is unknown.
+    """Return the year of the work at an address on the web; None if it is unknown.
 
-    It is the year that our lists of papers and works have, else the one in the address itself.
+    It is the year that our lists of works have, or else the one that the address itself has, as
+    those of arXiv and of the ACL Anthology do.
     """
     years = {paper.url: paper.year for paper in read_sources().papers.values()}
     years |= read_encoder_facts()["years"]

@@ -44,10 +44,16 @@ class _RowMeans(NamedTuple):
 
 
 def add_intervals(table: Table, progress: ProgressCallback | None = None) -> Table:
-    """Return the table with 95% intervals of averages and of means over seeds.
+    """Add 95% intervals to the means in a table: to averages over tasks and means over seeds.
 
-    Notes name the rows whose intervals cannot be computed, and why.
+    Notes name the rows whose intervals cannot be computed, and why. Intervals are kept in a cache
+    file of the user's.
+
+    Args:
+        table: The table.
+        progress: Called with the number of rows that are done, and of all.
     """
+    # Key of a column -> the scores that it shows.
     spec_by_key = {column.key: column.spec for column in table.columns if column.spec}
     rows_with_means = list(_find_means(table, spec_by_key))
     if not rows_with_means:
@@ -56,8 +62,9 @@ def add_intervals(table: Table, progress: ProgressCallback | None = None) -> Tab
     from stsbench.significance.means import compute_mean_intervals
 
     score_names = [_score_name(spec) for spec in spec_by_key.values()]
-    # The rows with intervals, by Python's id of the row that they replace.
+    # Python's id of a row -> the row with intervals that replaces it.
     new_rows: dict[int, Row] = {}
+    # Labels of rows, each with a result that lacks something an interval needs.
     without_columns: list[tuple[str, Result]] = []
     without_sentences: list[tuple[str, Result]] = []
     with cached_values("means.json", dict[str, tuple[float, float]]) as interval_cache:
@@ -86,11 +93,13 @@ def add_intervals(table: Table, progress: ProgressCallback | None = None) -> Tab
 def _describe_missing_intervals(
     reason: str, labels_and_results: Sequence[tuple[str, Result]]
 ) -> Iterator[str]:
-    """Yield a note on the rows whose intervals cannot be computed, if there are any.
+    """Yield a note on the rows of a table whose intervals cannot be computed, if there are any.
+
+    The note has a remedy: how to score their results again.
 
     Args:
         reason: Why they cannot be computed.
-        labels_and_results: The label of such a row with each result that is the reason.
+        labels_and_results: The label of such a row, with each result that is the reason.
     """
     if labels_and_results:
         labels = list(dict.fromkeys(label for label, _ in labels_and_results))
@@ -108,14 +117,18 @@ def _score_name(spec: ColumnSpec) -> str:
 
 
 def _find_means(table: Table, spec_by_key: Mapping[str, ColumnSpec]) -> Iterator[_RowMeans]:
-    """Yield the rows of a table that have means, with the tasks that each mean is over.
+    """Find the numbers of a table that are means, and the tasks that each is a mean over.
 
     A number of one task is a mean if it is over several seeds. The average is a mean over tasks.
 
     Args:
         table: The table.
-        spec_by_key: The spec of each column that has one, by the column's key. The index of a task
-            is the position of its column in this mapping.
+        spec_by_key: Key of a column -> the scores that it shows. The index of a task is the
+            position of its column in this mapping.
+
+    Yields:
+        Each row with such numbers; key of a column -> indices of the tasks that its number is a
+        mean over; and the results of the row, in a list for each task.
     """
     keys = list(spec_by_key)
     averaged_tasks = _averaged_task_indices(table, keys)
@@ -129,17 +142,23 @@ def _find_means(table: Table, spec_by_key: Mapping[str, ColumnSpec]) -> Iterator
             if number and number.deviation is not None and len(results_by_task[index]) > 1:
                 tasks_by_key[key] = (index,)
         has_average = row.cell(AVERAGE).measured is not None
-        if averaged_tasks and has_average and all(results_by_task[i] for i in averaged_tasks):
+        has_all_results = all(results_by_task[index] for index in averaged_tasks)
+        if averaged_tasks and has_average and has_all_results:
             tasks_by_key |= {AVERAGE: averaged_tasks, EXACT: averaged_tasks}
         if tasks_by_key:
             yield _RowMeans(row, tasks_by_key, results_by_task)
 
 
 def _averaged_task_indices(table: Table, task_keys: Sequence[str]) -> tuple[int, ...]:
-    """Return the indices of the task columns that a table's average is over.
+    """Return the indices of the tasks that a table's average is over, with repetitions.
 
-    Indices are repeated so that the plain mean over them is the mean over terms: each term of the
-    average gets the same number of indices, however many columns it has.
+    The average is a mean over terms, lists of columns, each with the mean of its columns. Indices
+    are repeated so that each term gets the same number of them, however many columns it has: then
+    the plain mean over the indices is the average.
+
+    Args:
+        table: The table; ``table.average_terms`` are lists of keys of columns.
+        task_keys: The keys of the columns of tasks; the position of a key is the task's index.
     """
     # A number that can be divided by the length of every term.
     n_indices_per_term = math.lcm(*map(len, table.average_terms))
@@ -156,14 +175,13 @@ def _set_intervals(
     tasks_by_key: Mapping[str, tuple[int, ...]],
     intervals: Mapping[tuple[int, ...], tuple[float, float]],
 ) -> Row:
-    """Return the row with the intervals of its means, in points.
+    """Return a row of a table, in which the means have their 95% intervals, in points.
 
     Args:
         row: The row.
-        tasks_by_key: The indices of the tasks that each number is a mean over, by the key of its
-            column.
-        intervals: The intervals of means, from 0 to 1, by the indices of their tasks. Intervals
-            that could not be computed are absent.
+        tasks_by_key: Key of a column -> indices of the tasks that its number is a mean over.
+        intervals: Indices of tasks -> interval of the mean over them, on the scale of scores (not
+            in points). Intervals that could not be computed are absent.
     """
     cells = dict(row.cells)
     for key, tasks in tasks_by_key.items():
@@ -176,7 +194,7 @@ def _set_intervals(
 
 
 def rank_tables(tables: Sequence[Table], progress: ProgressCallback | None = None) -> list[Table]:
-    """Return the tables with the ranks of their rows; a table without ranks has a note on why.
+    """Add the ranks of their rows to tables; a table that cannot have ranks gets a note on why.
 
     Args:
         tables: The tables.
@@ -207,11 +225,14 @@ def rank_table(
     settings: TestSettings | None = None,
     progress: ProgressCallback | None = None,
 ) -> Table:
-    """Return the table with the rank intervals and letters of the rows measured on its tasks.
+    """Add ranks to the measured rows of a table, by tests of all pairs of rows on the same items.
+
+    A row gets the interval of ranks that it may have, and letters: rows that share a letter do not
+    differ significantly. If only one row can be ranked, a note says so instead.
 
     Args:
         table: The table.
-        settings: The settings of the tests.
+        settings: The settings of the tests; None for the usual ones.
         progress: Called with the number of results that are done, and of all.
 
     Raises:
@@ -252,7 +273,12 @@ def rank_table(
 
 
 def _no_ranks_error(table: Table, standings: Standings[int]) -> DataError:
-    """Return the error to raise if no row can be ranked."""
+    """Return the error for a table in which no row can be ranked.
+
+    Args:
+        table: The table.
+        standings: The ranks, which are empty, and the results whose values per item are missing.
+    """
     results = standings.results_without_columns
     if not results:
         return DataError(f"'{table.name}' has no measured row to rank", remedy=Remedy("score"))
@@ -271,7 +297,10 @@ def _describe_lacking_columns(standings: Standings[int]) -> Iterator[str]:
 
 
 def _averaged_specs(table: Table) -> list[ColumnSpec]:
-    """Return the specs of the columns that a table's mean is over, each of another task.
+    """Return which scores the columns show that a table's average is over, each of another task.
+
+    ``table.average_terms`` are lists of column keys: the average is the mean over the lists, each
+    with the mean of its columns.
 
     Raises:
         ProtocolError: The table has no mean in which each task counts once: it has none at all, a
@@ -291,7 +320,13 @@ def _averaged_specs(table: Table) -> list[ColumnSpec]:
 def _describe_ranks(
     standings: Standings[int], labels: Sequence[str], *, n_tasks: int
 ) -> Iterator[str]:
-    """Yield the notes on what ranks and letters mean, and on rows that need care."""
+    """Yield the notes on what the ranks and letters of a table mean, and on rows that need care.
+
+    Args:
+        standings: The ranks by the index of the row, and how they were computed.
+        labels: The label of each row of the table.
+        n_tasks: The number of tasks that the average is over.
+    """
     from stsbench.significance.letters import MAX_GROUPS
 
     pairs = format_count(standings.tests, "pair")
@@ -324,7 +359,14 @@ def _describe_ranks(
 
 
 def _describe_independence(standings: Standings[int]) -> Iterator[str]:
-    """Yield a note on tasks whose items are taken as independent, if there are any."""
+    """Yield a note on tasks whose items were taken as independent, if there are any.
+
+    Items that share a sentence vary together, but results of early versions do not have the
+    sentences.
+
+    Args:
+        standings: The ranks, and the results that lack the sentences of their items.
+    """
     results = standings.results_without_sentences
     if results:
         tasks = ", ".join(dict.fromkeys(result.task for result in results))

@@ -239,6 +239,7 @@ class DriftMonitor:
         if not probes.size or len(origin.probe_sketch) != expected_bytes:
             return False
         old_sketch = np.frombuffer(origin.probe_sketch, dtype="<f4").reshape(shape)
+        # The share of its length by which rounding may move an embedding is `_max_drift`.
         return _largest_relative_distance(old_sketch, shorten_embeddings(probes)) <= self._max_drift
 
     @cached_property
@@ -258,7 +259,11 @@ class DriftMonitor:
 
     @cached_property
     def _probes(self) -> FloatArray:
-        """The embeddings of the probe sentences, (n, d); (0, 0) if they cannot be embedded."""
+        """The embeddings of the probe sentences, (n, d), computed at the first access.
+
+        These are a few fixed sentences that show whether the encoder still embeds as before. The
+        array is (0, 0) if the encoder cannot embed them, or not to finite numbers.
+        """
         no_embeddings = np.empty((0, 0), dtype=np.float32)
         # An encoder that scores pairs of sentences embeds other texts: pairs of these sentences.
         texts = getattr(self.encoder, "probe_texts", PROBE_SENTENCES)
@@ -289,6 +294,7 @@ class DriftMonitor:
         if old_rows.shape != new_rows.shape:
             return "the samples have embeddings of another size, or none"
         move = _largest_relative_distance(old_rows, new_rows)
+        # The share of its length by which rounding may move an embedding.
         if move <= self._max_drift:
             return ""
         return f"samples moved by {move:.1g} of their length, rounding by {self._max_drift:g}"
@@ -345,6 +351,8 @@ SKETCH_SIZE = 16
 
 def archive_folder(folder: Path) -> Path:
     """Rename a folder of stored embeddings, so that they are not reused, and return its new path.
+
+    The new name has the time in it.
 
     Raises:
         OutputError: The folder cannot be renamed.
@@ -465,6 +473,7 @@ class _OwnModules(ModuleFinder):
         has_file_beside = package_folder.with_suffix(".py").is_file()
         if has_init_file or has_file_beside:
             return super().find_module(name, path, parent)
+        # No suffix and no mode of a file, and the number that stands for a package.
         return None, str(package_folder), ("", "", PACKAGE_KIND)
 
     def load_package(self, fqname: str, pathname: str) -> Any:  # noqa: ANN401 - as its base's

@@ -162,12 +162,13 @@ class Engine:
         on_progress: ProgressCallback = lambda done, total: None,
         on_notice: NoticeCallback = lambda message: None,
     ) -> None:
-        """Keep the encoder and the store.
+        """Store the arguments; nothing is embedded yet.
 
         Args:
             encoder: The encoder that embeds.
-            store: The store of its embeddings; without one they are kept in memory.
-            on_progress: Called with the tokens, or sentences, that are embedded and their total.
+            store: The store of its embeddings; None to keep them in memory only.
+            on_progress: Called after each batch with the number of tokens that are embedded and the
+                number of all to embed; for an encoder without tokens, characters or texts.
             on_notice: Called with a message for the user that is no error.
         """
         self.encoder = encoder
@@ -266,7 +267,7 @@ class Engine:
                 self._embed_served(self.encoder, batches, writer)
             else:
                 self._embed_batches(plan, batches, writer.add)
-        except EmbeddingsDiffer:
+        except EmbeddingsDiffer:  # a server embeds a text in two ways: none can be relied on
             self.store.archive()
             raise
         finally:
@@ -297,7 +298,7 @@ class Engine:
             writer.add(requested_rows[positions], embeddings)
 
         with catch_exit(f"encoder '{encoder.name}'", EncoderError):
-            encoder.embed_into(requested_texts, keep)
+            encoder.embed_into(requested_texts, keep=keep)
         # For a server both count texts: those that have come, and those to embed.
         if writer.done != writer.total:
             raise EncoderError(

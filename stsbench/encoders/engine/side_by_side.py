@@ -91,7 +91,7 @@ class SideBySide:
     """Embeds batches side by side, as one engine does again and again."""
 
     def __init__(self, n_threads: int) -> None:
-        """Start with as many workers as there are threads.
+        """Start with as many batches at a time as torch has threads.
 
         Args:
             n_threads: The number of threads that torch uses here for one operation.
@@ -121,7 +121,10 @@ class SideBySide:
         start = 0
 
         def measure_speed(n_batches: int) -> float:
-            """Embed and store the next batches, and return the speed in tokens per second."""
+            """Embed and store the next ``n_batches``, and return the tokens per second.
+
+            ``start`` is the number of batches before them, ``costs`` the tokens of each text.
+            """
             nonlocal start
             next_batches = batches[start : start + n_batches]
             start_time = time.perf_counter()

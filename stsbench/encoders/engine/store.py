@@ -122,14 +122,16 @@ class EmbeddingStore:
     def __init__(
         self, folder: Path | None, monitor: DriftMonitor | None = None, *, read_only: bool = False
     ) -> None:
-        """Open the store and find its blocks.
+        """Open the store of one encoder and find its blocks: files of embeddings, ``*.npy``.
 
-        Files that are no valid blocks are removed, and so are blocks of another width than the
-        first one. Other files are left, except those that killed processes left half written.
+        Blocks that are not valid are removed, and so are those whose embeddings have another size
+        than those of the first block. Other files are left, except for files that killed processes
+        left half written.
 
         Args:
-            folder: The folder of one encoder; None keeps the embeddings in memory only.
-            monitor: The check that the encoder still embeds as it did; None if there is none.
+            folder: The folder of the encoder; None keeps the embeddings in memory only.
+            monitor: Checks whether the encoder still embeds as it did when these embeddings were
+                stored; None if nothing checks it.
             read_only: Change nothing on disk: neither make the folder nor remove files.
 
         Raises:
@@ -141,7 +143,7 @@ class EmbeddingStore:
         self._blocks: list[StoredBlock] = []
         # All keys, sorted; None until a key is searched, and after blocks have changed.
         self._index: _Index | None = None
-        # The rows that are not yet written as a block, with their keys.
+        # The embeddings that are not yet written as a block, with the keys of their texts.
         self._pending: list[tuple[Keys, FloatArray]] = []
         # The time at which pending rows were last written.
         self._flush_time = time.monotonic()
@@ -154,8 +156,8 @@ class EmbeddingStore:
             for path in sorted(folder.glob("*.npy")):
                 # None if the file is no valid block.
                 block = _open_block(path)
-                # A block of another width is of another encoder, or of what this one was before.
-                # The property `width` is that of the first block; None while there is no block.
+                # Embeddings of another size are of another state of the encoder. The property
+                # `width` is the size of those in the first block; None while there is no block.
                 if block is not None and self.width in (None, block.width):
                     self._blocks.append(block)
                 else:

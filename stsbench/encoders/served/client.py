@@ -206,6 +206,7 @@ class ServerClient:
                 raise RequestSkipped(
                     f"the server at {self.url} is not asked any more; {STORED_HINT}"
                 )
+            # Its status is 0 if there was no response.
             response = self._send("POST", path, seconds=self.timeout, body=body)
             if response.status == 200:
                 value = response.parse()

@@ -107,7 +107,10 @@ class OpenAIEncoder:
         tokens_a_minute: NonNegativeFloat = 0,
         tokenizer: str = "",
     ) -> None:
-        """Check the parameters, which docs/encoders.md explains; nothing is sent yet.
+        """Check the parameters and store them; nothing is sent yet. docs/encoders.md explains them.
+
+        ``batch`` and ``batch_tokens`` limit the texts and tokens of one request, ``in_flight`` the
+        number of requests at a time; ``body`` has further fields of each request.
 
         Raises:
             CardError: A parameter is not valid.
@@ -117,6 +120,7 @@ class OpenAIEncoder:
         self.dimensions = dimensions
         self.encoding = encoding
         self.api_name = api
+        # The server's protocol: how requests are written and answers read.
         self.api = look_up("api of a server", api, SERVER_APIS)
         self.body = dict(body or {})
         for key in self.body.keys() & set(self.api.request_fields):
@@ -129,8 +133,9 @@ class OpenAIEncoder:
         self.batch_tokens = batch_tokens
         self.in_flight = in_flight
         self.tokenizer = tokenizer
+        # The size of an embedding; None until an answer shows it.
         self._size = dimensions
-        # The model that the first answer named, under the key "model": set by the fastest thread.
+        # Under the key "model" the name in the server's first answer, in whichever thread.
         self._answering_model: dict[str, str] = {}
 
     @property
@@ -247,7 +252,7 @@ class OpenAIEncoder:
         return [note]
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
-        """Return embeddings (n, d)."""
+        """Return the embeddings (n, d) that the server computes; zero for a blank sentence."""
         # The embeddings as they come: the numbers of their sentences, and the embeddings.
         chunks: list[tuple[IndexArray, FloatArray]] = []
         self.embed_into(sentences, keep=lambda rows, chunk: chunks.append((rows, chunk)))
@@ -350,8 +355,7 @@ class OpenAIEncoder:
     ) -> None:
         """Send the requests of all phases, and pass on each text's first embedding.
 
-        The embedding of the probe, a text that every run sends, is compared with that of earlier
-        runs, and the first one is written into the cache folder.
+        The embedding of the probe, a text that every run sends, is compared with earlier runs'.
 
         Args:
             phases: The requests of each phase, each the numbers of its texts. A phase begins when
@@ -363,18 +367,19 @@ class OpenAIEncoder:
         Raises:
             SourceError, EmbeddingsDiffer, EncoderError: As :meth:`embed_into`.
         """
-        # Raises if the key is missing or no server answers.
-        self._check_server()
+        self._check_server()  # raises if the key is missing or no server answers
         probe = len(sentences)
-        # Holds the first embedding of each text that is sent again, to compare it with the later.
         repeated = RepeatedTexts(phases, probe)
         if self._history.probe:
             repeated.embeddings[probe] = np.frombuffer(self._history.probe, dtype="<f4")
-        # For each text, whether its embedding is still to be passed on: not for blank ones.
+        # Whether each text's embedding is still to be passed on: not for blank ones.
         is_missing = np.array([bool(text.strip()) for text in texts[:-1]] + [False])
 
         def take_answer(rows: IndexArray, answer: Answer) -> None:
-            """Pass on the new embeddings of an answer, and then raise an error if any is bad."""
+            """Pass on an answer's embeddings of missing texts; then raise an error if any is bad.
+
+            ``repeated`` has the first embeddings of texts that are sent again, to compare them.
+            """
             is_finite = np.isfinite(answer.embeddings).all(axis=1)
             finite_rows = rows[is_finite]
             finite_embeddings = answer.embeddings[is_finite]

@@ -98,20 +98,22 @@ class UniversalSentenceEncoder:
             ) from error
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
-        """Return embeddings (n, d)."""
+        """Return embeddings (n, d), computed ``self.batch`` sentences at a time."""
+        # Without sentences the result is (0, d). Only an embedding shows d, so a blank one is made.
         if not len(sentences):
-            return self._embed([""])[:0]  # (0, d): only an embedding tells d
+            return self._embed([""])[:0]
         starts = range(0, len(sentences), self.batch)
         return np.concatenate(
             [self._embed(sentences[start : start + self.batch]) for start in starts]
         )
 
     def _embed(self, sentences: Sequence[str]) -> FloatArray:
-        """Return the embeddings that the SavedModel's function computes, (n, d)."""
+        """Return the embeddings of one batch of sentences, (n, d), that TensorFlow computes."""
         import tensorflow
 
         # Half a surrogate pair, which cannot be written as UTF-8, is replaced.
         text = tensorflow.constant([sentence.encode("utf-8", "replace") for sentence in sentences])
+        # A tensor of embeddings, or several outputs by name.
         outputs = self._function(text)
         if isinstance(outputs, dict):
             outputs = self._select_embeddings(outputs)

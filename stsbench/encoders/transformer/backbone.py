@@ -203,7 +203,7 @@ class TokenCounter:
     """A function that counts the tokens of texts, without those that a tokenizer adds."""
 
     def __init__(self, model: str, revision: str = "unpinned") -> None:
-        """Open a tokenizer.
+        """Load the tokenizer by whose tokens texts are counted.
 
         Args:
             model: A checkpoint's folder, or the id of a model on the Hub.
@@ -306,7 +306,6 @@ def choose_auto_class(model_type: object) -> Any:  # noqa: ANN401 - transformers
     Args:
         model_type: The ``model_type`` of the checkpoint's configuration.
     """
-    # A table from the types of such models to the names of their encoders' classes.
     if model_type not in CLASSES_OF_ENCODERS_ALONE:
         return transformers.AutoModel
     encoder_class = getattr(transformers, CLASSES_OF_ENCODERS_ALONE[str(model_type)])
@@ -330,14 +329,17 @@ class Backbone:
     """
 
     def __init__(self, tokenizer: Any, model: Any, device: torch.device) -> None:  # noqa: ANN401 - transformers
-        """Store a loaded tokenizer and model, and read the facts of both that embedding needs.
+        """Store a tokenizer, a model and its device, and read from them what embedding needs.
+
+        This is the ids of special tokens, the number of layers, and how positions are computed.
 
         Raises:
-            EncoderError: The configuration lacks the number of layers.
+            EncoderError: The model's configuration lacks the number of layers.
         """
         self.tokenizer = tokenizer
         self.model = model
         self.device = device
+        # A tokenizer without a padding token pads with the token for the end, or with id 0.
         pad_token = tokenizer.pad_token_id
         if pad_token is None:
             pad_token = tokenizer.eos_token_id or 0
@@ -351,8 +353,9 @@ class Backbone:
             raise EncoderError(
                 f"a model of type '{config.model_type}' does not say its layers"
             ) from error
-        # RoBERTa and similar models compute positions from the ids, starting behind the padding id.
-        # A module of theirs has that id; so has a bare table of word vectors, which computes none.
+        # RoBERTa and similar models compute positions from the token ids. One can tell by the
+        # attribute `padding_idx` of their module `embeddings`. If that module is just a table of
+        # word vectors, it has the attribute too, but computes no positions.
         embeddings = getattr(model, "embeddings", None)
         is_bare_table = isinstance(embeddings, torch.nn.Embedding)
         self._computes_positions = hasattr(embeddings, "padding_idx") and not is_bare_table
@@ -386,7 +389,7 @@ class Backbone:
         tokenizer = load_tokenizer(checkpoint)
 
         def load_in_torch(dtype: str) -> Any:  # noqa: ANN401 - transformers
-            """Load and check the model in torch, with numbers of this type, on the CPU."""
+            """Load the checkpoint's model in torch, with ``adapters`` merged into its weights."""
             auto_class = choose_auto_class(checkpoint.config().get("model_type"))
             model, missing_keys = load_model(auto_class, checkpoint, dtype=dtype)
             _refuse_missing_weights(checkpoint.folder, missing_keys, pooling)
@@ -423,24 +426,24 @@ class Backbone:
 
         For some models it is not ``hidden_size``: Reformer's is twice that, OPT's may be smaller.
         """
-        # Two tokens are run to see it. The state of the random numbers, which a model may draw,
-        # is restored, so that a training draws the same ones whether this is called or not.
+        # Two tokens are run to see it. The state of the random numbers that a model may draw is
+        # restored, so that a training draws the same ones in any case.
         ids = torch.ones((1, 2), dtype=torch.long, device=self.device)
         with torch.no_grad(), fork_rng(self.device):
             return int(self.model(input_ids=ids).last_hidden_state.shape[-1])
 
     def tokenize(self, sentences: Sequence[str], *, max_length: int | None) -> TokenIds:
-        """Return the token ids of each sentence with its special tokens.
+        """Return the token ids of each sentence, special tokens included.
 
         Args:
             sentences: The sentences.
             max_length: The number of tokens after which a sentence is cut; None to cut none.
 
         Raises:
-            EncoderError: The model has no embedding for a token.
+            EncoderError: A token id is beyond the model's vocabulary.
         """
         tokens = make_token_ids(self.tokenizer, sentences, max_length=max_length)
-        # Looked up each time: training may add tokens.
+        # Read at each call, because training may add tokens to the model.
         vocabulary_size = int(self.model.get_input_embeddings().num_embeddings)
         if len(tokens.ids) and tokens.ids.max() >= vocabulary_size:
             raise EncoderError(
@@ -457,8 +460,8 @@ class Backbone:
         Args:
             tokens: The token ids of all sentences.
             rows: The indices of the sentences of the batch, (b,).
-            pad_left: Put the padding on the left. It is on the right in any case for a model that
-                neither computes positions from the ids nor accepts positions as an input.
+            pad_left: Put the padding on the left, unless the model neither computes positions from
+                the ids nor accepts positions as an input.
 
         Returns:
             Tensors (b, t) by name: ``input_ids``; ``attention_mask`` if there is padding; and
@@ -470,7 +473,7 @@ class Backbone:
         batch = {"input_ids": move_to(self.device, ids)}
         if not mask.all():
             batch["attention_mask"] = move_to(self.device, mask)
-            # Later code reads the lengths from the mask on the CPU, without waiting for a GPU.
+            # For code that reads lengths without waiting for a GPU.
             attach_cpu_masks(batch, {"attention_mask": torch.from_numpy(mask)})
             if pad_left and not self._computes_positions:
                 batch["position_ids"] = (batch["attention_mask"].cumsum(dim=1) - 1).clamp(min=0)
@@ -515,7 +518,7 @@ class Backbone:
         """
 
         def run_head(part: ModelInputs) -> list[torch.Tensor]:
-            """Return a list of one output, for inputs without padding or with it."""
+            """Run the model on some inputs; return a list of its head's output, (b, h)."""
             output: torch.Tensor | None = getattr(self.model(**part), "pooler_output", None)
             if output is None:
                 raise EncoderError(
@@ -530,12 +533,11 @@ class Backbone:
     ) -> list[torch.Tensor]:
         """Compute the outputs of a model for a batch, in parts if padding changes its states.
 
-        If padding changes the states, the sentences of each length are a part without padding, and
-        the states at padding are zeros.
+        Then the sentences of each length are a part without padding, and the states at padding are
+        zeros.
 
         Args:
-            batch: The model's inputs by name, each (b, t); without ``attention_mask`` there is no
-                padding.
+            batch: The model's inputs by name, each (b, t); without a mask there is no padding.
             compute: Runs the model on the inputs of some sentences, and returns a list of outputs:
                 hidden states (b, t, h), or one vector per sentence (b, h).
 
@@ -620,7 +622,9 @@ def _refuse_missing_weights(folder: Path, missing_keys: Sequence[str], pooling: 
 
 
 def _make_bidirectional(model: Any) -> None:  # noqa: ANN401 - transformers is untyped
-    """Let each token of a decoder attend to those after it.
+    """Let each token of a decoder attend to those after it too, and check that it does.
+
+    By default the attention of a decoder is causal: a token attends only to those before it.
 
     Args:
         model: A model of transformers, which is changed in place.

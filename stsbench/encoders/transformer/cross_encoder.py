@@ -157,7 +157,10 @@ class CrossEncoder(PairScorer, CheckpointEncoder):
         self.tokenizer = load_tokenizer(self.checkpoint)
 
         def load_in_torch(dtype: str) -> Any:  # noqa: ANN401
-            """Load the model with numbers of this type, in evaluation mode."""
+            """Load the checkpoint's model with numbers of this type, in evaluation mode.
+
+            All its weights must be in the checkpoint.
+            """
             model, missing_keys = load_model(
                 AutoModelForSequenceClassification, self.checkpoint, dtype=dtype
             )

@@ -79,11 +79,14 @@ class CheckpointEncoder:
         return None if model is None else str(model.device)
 
     def in_float32(self) -> Self:
-        """Return a copy of this encoder that torch runs in float32 on the processor."""
+        """Return a copy of this encoder that torch runs in float32 on the processor.
+
+        Its model is loaded anew at the first access.
+        """
         copied = copy(self)
         copied.backend = TorchBackend(self.backend.folder, file="", dtype="float32", device="cpu")
         for name in list(vars(copied)):
-            # The model, the fingerprint and the like are those of this encoder.
+            # Cached values, such as the model and the fingerprint, are of this encoder only.
             if isinstance(getattr(type(self), name, None), cached_property):
                 delattr(copied, name)
         return copied
@@ -209,9 +212,9 @@ class TransformerEncoder(CheckpointEncoder):
         max_length = self.checkpoint.max_length() if requested is None else requested
         if max_length is None:
             return None
-        # The largest number of tokens that the model can read; None if it has no such limit.
+        # The largest number of tokens that the model can read; None or 0 if it has no such limit.
         positions = self.checkpoint.positions()
-        is_too_long = positions is not None and max_length > positions
+        is_too_long = positions is not None and 0 < positions < max_length
         if max_length < 1 or is_too_long:
             raise CardError(
                 f"max_length {requested}: give 1 to {positions or 'any number'}, the model's "
@@ -342,7 +345,10 @@ class TransformerEncoder(CheckpointEncoder):
         )
 
     def processor_threads(self) -> int:
-        """Return how many threads of torch embed here; 1 on a GPU or in another runtime."""
+        """Return the number of threads on which torch computes embeddings on the processor.
+
+        It is 1 if torch does not compute there: on a GPU, or if another runtime runs the model.
+        """
         import torch
 
         is_runtime = isinstance(self.backend, RuntimeBackend)
@@ -609,9 +615,8 @@ def embed_in_one_pass(
         sentences: The sentences to embed.
         progress: Called with the tokens that are embedded and their total.
     """
-    # Beside stored embeddings are those of a few fixed sentences, by which a later run checks that
-    # the encoder still embeds alike. An engine records them in its own store, but the engine that
-    # is made below has a store that only passes embeddings on. So they are recorded here.
+    # By the embeddings of a few fixed sentences, the probes, a later run checks that the encoder
+    # still embeds alike. The engine made below passes embeddings on, and records no probes.
     for engine in engines:
         if engine.store.monitor is not None and engine.store.folder is not None:
             engine.store.monitor.record_probes()
@@ -629,11 +634,11 @@ def count_longer_texts(texts: Sequence[str], folder: Path, max_length: int | Non
         max_length: The maximum number of tokens, special ones included; None for any number.
 
     Returns:
-        0 without a maximum, or if all texts are so short that they need not be tokenised.
-        None if there are longer texts, but no ``tokenizer.json`` to count their tokens with.
+        0 without a maximum, or if all texts are short. None if there are longer texts, but no
+        ``tokenizer.json`` to count their tokens with.
     """
-    # Apart from special tokens, each token has one byte of the text at least. So texts with fewer
-    # bytes than the maximum are short enough.
+    # But for special tokens, each token has one byte of the text at least: texts with fewer bytes
+    # than the maximum are short enough.
     long_texts = [
         text
         for text in texts

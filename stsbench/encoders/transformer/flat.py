@@ -47,20 +47,25 @@ class SegmentAttention(Protocol):
         causal: bool,
         window: int | None,
     ) -> torch.Tensor:
-        """Return softmax(scale Q K^T) V of each sentence, (N, h, d).
+        """Compute attention for sentences laid end to end, N tokens in all.
+
+        Each token attends only to those of its own sentence.
 
         Args:
-            query: The queries, (N, h, d).
-            key: The keys, (N, k, d); h is a multiple of k.
+            query: The queries, (N, h, d), of h heads.
+            key: The keys, (N, k, d), of k heads; h is a multiple of k.
             value: The values, (N, k, d).
-            layout: The sentences of the batch.
-            scale: The factor of the products.
-            dropout: The rate at which weights are dropped.
-            causal: Whether a token attends to none after it.
+            layout: Where the sentences are among the tokens.
+            scale: The factor of the products of queries and keys.
+            dropout: The rate at which attention weights are dropped.
+            causal: Whether a token attends to no token after it.
             window: A token attends to those less than this number away; None for all.
 
+        Returns:
+            softmax(scale Q K^T) V of each sentence, (N, h, d).
+
         Raises:
-            ValueError: It cannot be computed so; the model is then run with padding.
+            ValueError: It cannot be computed in this way; the model is then run with padding.
         """
 
 
@@ -139,7 +144,8 @@ class TokenLayout:
         fill_lengths = [n_fill] if n_fill else []
         segment_lengths = torch.tensor([0, *lengths.tolist(), *fill_lengths])
         self.max_length = int(segment_lengths.max())
-        # The index of each sentence's first token, and then the number of all tokens.
+        # The index of each sentence's first token, and then the number of all tokens. The package
+        # flash-attn calls this cu_seqlens.
         ends = segment_lengths.cumsum(dim=0).int()
         self.cu_seqlens = move_to(mask.device, ends.numpy())
         self.attention = attention
@@ -236,11 +242,11 @@ class UnpaddedForward:
     )
 
     def __init__(self, model: PreTrainedModel, attention: SegmentAttention) -> None:
-        """Wrap the model's own forward.
+        """Store a model and its own forward, which computes padding.
 
         Args:
-            model: The model.
-            attention: The attention to compute with.
+            model: A model of transformers.
+            attention: Computes the attention of sentences that are laid end to end.
         """
         self._model = model
         self._padded_forward = model.forward
@@ -381,9 +387,9 @@ def layout_of(model: PreTrainedModel) -> TokenLayout | None:
 
 @contextmanager
 def evaluation_mode(module: torch.nn.Module) -> Iterator[None]:
-    """Set a module to evaluation mode, without dropout, within a context.
+    """Set a module of torch to evaluation mode, without dropout, within the block.
 
-    At the end the mode of each submodule is restored.
+    At its end the mode of each submodule, training or evaluation, is restored.
     """
     modes = [(submodule, submodule.training) for submodule in module.modules()]
     module.eval()

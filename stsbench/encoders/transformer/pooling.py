@@ -114,13 +114,13 @@ class Pooling(ABC):
 
     @abstractmethod
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
-        """Pool hidden states into embeddings (b, h).
+        """Return one embedding per sentence, (b, h), made from hidden states.
 
         Args:
-            states: The states (b, t, h) of each of :meth:`layer_indices`.
+            states: The states (b, t, h) of each layer that :meth:`layer_indices` returns.
             mask: 1 at tokens and 0 at padding, (b, t); None if there is no padding.
-            chosen: The tokens to pool, bool (b, t), if the pooling ``pools_mask_token`` or
-                ``pools_second_copy``.
+            chosen: Bool (b, t), true at the tokens to pool, for a pooling of the ``[MASK]`` token
+                or of the second copy of the sentence; None for other poolings.
         """
 
 
@@ -304,7 +304,7 @@ def masked_max(state: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
 
 
 def last_occurrences(ids: torch.Tensor, token: int) -> torch.Tensor:
-    """Mark the last occurrence of a token in each row.
+    """Return where a token occurs for the last time in each row of a matrix of token ids.
 
     Args:
         ids: Token ids (b, t).

@@ -139,7 +139,7 @@ def _token_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:  # noqa
 
 
 def _cut_sentence(tokenizer: Any, prompt: Prompt, sentence: str, max_length: int) -> str:  # noqa: ANN401 - transformers
-    """Cut a sentence at its end until it fits into the maximum length together with its prompt.
+    """Return a sentence, cut at its end so that it fits a maximum length together with its prompt.
 
     Args:
         tokenizer: A fast tokenizer of transformers.
@@ -165,7 +165,7 @@ def _cut_sentence(tokenizer: Any, prompt: Prompt, sentence: str, max_length: int
             raise CardError(
                 f"max_length {max_length} leaves nothing of a sentence beside prompt_template"
             )
-        # Each copy of the sentence in the prompt loses its share of the excess.
+        # If the prompt has two copies of the sentence, each loses half of the tokens in excess.
         n_tokens = max(0, n_tokens - math.ceil(excess / prompt.n_copies))
         text = sentence[: token_ends[n_tokens - 1]] if n_tokens else ""
 

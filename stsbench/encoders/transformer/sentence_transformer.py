@@ -306,6 +306,7 @@ def _load_library_model(folder: Path, *, dtype: str, device: str) -> Any:  # noq
 
     from stsbench.encoders.transformer.backbone import refuse_empty_vocabulary, silence_libraries
 
+    # Any error becomes an EncoderError; messages that the libraries log are collected in a list.
     with (
         translate_errors(f"{folder}: cannot be loaded", EncoderError),
         silence_libraries() as log_records,

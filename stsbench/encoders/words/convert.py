@@ -163,6 +163,7 @@ def _read_half(source: Path, name: HalfName, *, rows: Sequence[int], n_lines: in
     """
     table_path = source / TABLE_FILES[name]
     problem = f"{source}: the half '{name}' cannot be read"
+    # The word table (rows, d), and for each direction the weights of its GRU, by torch's names.
     with translate_errors(problem, EncoderError, OSError, ValueError, KeyError):
         table = np.load(table_path, mmap_mode="r", allow_pickle=False)
         with np.load(source / f"{name}_skip.npz", allow_pickle=False) as archive:

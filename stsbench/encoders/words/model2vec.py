@@ -92,7 +92,10 @@ class Model2VecEncoder:
 
     @cached_property
     def _tokenizer(self) -> Any:  # noqa: ANN401 - tokenizers is not imported with the module
-        """The folder's tokenizer, without padding, and cut at ``max_length`` if that is set."""
+        """The folder's tokenizer, loaded at the first access.
+
+        It does not pad, and cuts a text after ``self.max_length`` tokens if that is not None.
+        """
         from tokenizers import Tokenizer
 
         tokenizer = Tokenizer.from_file(str(self.folder / TOKENIZER_FILE))
@@ -103,7 +106,7 @@ class Model2VecEncoder:
 
     @cached_property
     def _unknown_id(self) -> int | None:
-        """The id of the token for unknown text; None if the tokenizer has none."""
+        """The id of the token that stands for text not in the vocabulary; None if there is none."""
         # Some kinds of tokenizers name the token ("unk_token"), others its id ("unk_id").
         model = json.loads(self._tokenizer.to_str())["model"]
         unknown_token = model.get("unk_token")

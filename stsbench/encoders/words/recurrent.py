@@ -92,7 +92,7 @@ class BiLstm(nn.Module):
             vectors, lengths.cpu(), batch_first=True, enforce_sorted=False
         )
         packed_states, _ = self.enc_lstm(packed)
-        states, _ = pad_packed_sequence(packed_states, batch_first=True)
+        states, _ = pad_packed_sequence(packed_states, batch_first=True)  # zero at padding
         return self.maximum(states)
 
 
@@ -132,7 +132,7 @@ class Gru(nn.Module):
         )
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> Tensor:
-        """Read sentences and return the last state of each, of both directions joined.
+        """Return the GRU's state after the last word of each sentence; of both directions, joined.
 
         Args:
             vectors: Word vectors (b, t, w), with padding behind each sentence.
@@ -143,8 +143,8 @@ class Gru(nn.Module):
         """
         inputs_of_directions = [vectors]
         if len(self.directions) == 2:
-            # Each sentence is reversed without its padding: step i reads the word at the position
-            # length - 1 - i. That is negative in the padding, which stays where it is.
+            # Each sentence is reversed: step i reads the word at length - 1 - i. That is negative
+            # in the padding, which stays where it is.
             steps = torch.arange(vectors.shape[1], device=vectors.device)
             positions = lengths.to(vectors.device).unsqueeze(1) - 1 - steps
             positions = torch.where(positions >= 0, positions, steps)
@@ -176,11 +176,12 @@ class LastState(nn.Module):
             vectors: Word vectors (b, t, w), with padding behind each sentence.
             lengths: The number of words of each sentence, (b,), at least 1.
         """
+        # A packed sequence has no padding, so that the GRU stops at the end of each sentence.
         packed = pack_padded_sequence(
             vectors, lengths.cpu(), batch_first=True, enforce_sorted=False
         )
         _, last_states = self.gru(packed)
-        last_state: Tensor = last_states[0]
+        last_state: Tensor = last_states[0]  # of the only layer
         return last_state
 
 
@@ -188,7 +189,9 @@ class ResetBeforeGru(nn.Module):
     """TensorFlow's GRU: the state is reset before its product, and gates begin open (bias 1)."""
 
     def __init__(self, word_size: int, hidden: int) -> None:
-        """Make the layer with TensorFlow's initial weights: Glorot's, gate biases 1, others 0.
+        """Make the layer with the initial weights of TensorFlow's GRU.
+
+        Matrices are drawn by Glorot's rule; the biases of the gates are 1, of the candidate 0.
 
         Args:
             word_size: The size of a word vector.
@@ -356,8 +359,7 @@ class RecurrentEncoder(SavedWordEncoder):
     ) -> FloatArray:
         """Embed sentences in batches, the longest sentences first.
 
-        A batch has sentences of similar length and at most ``TOKEN_BUDGET`` words. If
-        ``self.batch`` is set, it has as many sentences as that.
+        A batch has at most ``TOKEN_BUDGET`` words, or ``self.batch`` sentences if that is set.
 
         Args:
             tokens: The ids of the words of each sentence.
@@ -377,8 +379,7 @@ class RecurrentEncoder(SavedWordEncoder):
             batches = (order[start : start + self.batch] for start in starts)
         with torch.inference_mode():
             for batch in batches:
-                # Without sentences that have no words.
-                rows = batch[lengths[batch] > 0]
+                rows = batch[lengths[batch] > 0]  # sentences that have words
                 if len(rows):
                     ids, id_lengths = make_batch(tokens, rows, pad=-1)
                     embeddings[rows] = embed(ids, id_lengths).float().cpu().numpy()
@@ -425,8 +426,7 @@ class GruHalvesEncoder(RecurrentEncoder):
             CardError: ``append_eos`` is set and the vocabulary has no such word.
         """
         super().__init__(model, name, revision, tokens, device)
-        # Raises if there is no half of this name.
-        for half in halves:
+        for half in halves:  # raises if there is no half of this name
             look_up(f"half of {self.folder}", half, self.config.halves)
         self.halves = tuple(halves or self.config.halves)
         if append_eos and not self.config.eos:
@@ -448,14 +448,14 @@ class GruHalvesEncoder(RecurrentEncoder):
         """Return embeddings (n, d): those of the halves, each scaled to length 1, joined.
 
         A half is a GRU with its own word table; ``self.halves`` names those that are used. A word
-        that is not in the vocabulary is read as the configuration's word for unknown words.
+        not in the vocabulary is read as the configuration's word for unknown words.
 
         Raises:
             EncoderError: The vocabulary lacks a special word of the configuration.
         """
 
         def embed(ids: Tensor, lengths: Tensor) -> Tensor:
-            """Return the embeddings (b, d) of word ids (b, t), -1 at padding."""
+            """Return the halves' embeddings, joined (b, d), of word ids (b, t), -1 at padding."""
             embeddings = []
             for name in self.halves:
                 half = self.network.get_submodule(name)
@@ -567,8 +567,8 @@ class InferSentEncoder(RecurrentEncoder):
         self.batch = RELEASED_BATCH if self.padding == "batch" else None
         expected_sha256 = self.config.vectors_sha256
         config_names_path = Path(self.config.vectors).name != self.config.vectors
-        # The author of the folder must not make us open any file of this machine. A path in the
-        # configuration is only followed if the file must have a given hash.
+        # A path in the configuration is followed only with a hash of the file: the author of the
+        # folder must not make us open any file of this machine.
         if config_names_path and not vectors and not expected_sha256:
             raise DataError(
                 f"{self.folder / CONFIG_FILE}: names word vectors in a folder "
@@ -578,7 +578,7 @@ class InferSentEncoder(RecurrentEncoder):
         self.vectors_path = find_vectors(vectors or self.config.vectors)
         self.vectors_sha256 = cached_file_sha256(self.vectors_path)
         is_expected = self.vectors_sha256 == expected_sha256
-        # A file that the user names is not compared with the configuration's hash.
+        # A file that the user names may have another hash.
         if expected_sha256 and not vectors and not is_expected:
             raise DataError(
                 f"{self.vectors_path}: not the word vectors of {self.folder} "

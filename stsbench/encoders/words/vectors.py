@@ -245,6 +245,7 @@ def _read_npz(path: Path) -> VectorBlock:
     """
     try:
         with zipfile.ZipFile(path) as archive:
+            # A small archive may unpack to more than the memory holds.
             unpacked_bytes = sum(member.file_size for member in archive.infolist())
             if unpacked_bytes > max(MAX_UNPACKED_BYTES, MAX_RATIO * path.stat().st_size):
                 raise DataError(

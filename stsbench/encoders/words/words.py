@@ -79,7 +79,8 @@ def _make_treebank(*, moses: bool) -> WordSplit:
     """Return the function that splits a sentence into words by the rules of the Penn Treebank.
 
     Args:
-        moses: Split "don't" into "don" and "'t" as Moses does, not into "do" and "n't".
+        moses: Split "don't" into "don" and "'t", as the tokeniser of Moses does; otherwise it is
+            split into "do" and "n't".
 
     Raises:
         EncoderError: NLTK is not installed.
@@ -157,6 +158,7 @@ class SavedWordEncoder:
                 raise EncoderError(
                     f"{self.folder}: no {file}; is it the folder of a saved encoder?"
                 )
+        # The class of the configuration is that of the subclass; other keys in it are errors.
         self.config = decode_json_file(
             self.folder / CONFIG_FILE, self.CONFIG_TYPE, problem="cannot be read"
         )
@@ -195,7 +197,11 @@ class SavedWordEncoder:
         return {word: row for row, word in reversed(list(enumerate(self.words)))}
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Read the weights by name, in float32."""
+        """Return the weights of the encoder by name, in float32.
+
+        Raises:
+            EncoderError: Their file cannot be read.
+        """
         from safetensors.torch import load_file
 
         path = self.folder / WEIGHTS_FILE
@@ -292,7 +298,11 @@ class BagEncoder(ABC):
         """Return the vectors of these rows, (len(rows), d)."""
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
-        """Return embeddings (n, d)."""
+        """Return embeddings (n, d): the sum, or the mean, of the vectors of each sentence's words.
+
+        Raises:
+            EncoderError: The sentences are no list of texts.
+        """
         check_sentences(sentences)
         # There is at least one chunk, even if empty, which shows the size of an embedding.
         starts = range(0, max(len(sentences), 1), EMBED_CHUNK)
@@ -473,7 +483,7 @@ def find_vectors(file: str) -> Path:
     Raises:
         SourceError: There is no such file; the message names the page to get it from.
     """
-    folder = settings.vectors_folder()
+    folder = settings.vectors_folder()  # None if the variable is not set
     paths = [Path(file).expanduser()]
     if folder:
         paths.append(folder / file)
