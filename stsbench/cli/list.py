@@ -174,9 +174,9 @@ def _list_ablations(catalogue: Catalogue) -> Records:
     It says how many of these rows can be reproduced.
     """
     from stsbench.boards.published.rows import read_sources
-    from stsbench.studies.reproduction import FOLDER, load_ablation
+    from stsbench.studies.reproduction import ABLATIONS_FOLDER, load_ablation
 
-    for name in catalogue.paths(FOLDER):
+    for name in catalogue.paths(ABLATIONS_FOLDER):
         ablation = load_ablation(name, catalogue)
         n_reproducible = sum(not row.irreproducible_reason for row in ablation.lines)
         yield {

@@ -12,7 +12,7 @@ from stsbench.data.card_draft import locate_card
 from stsbench.data.corpora.corpus import load_corpus
 from stsbench.data.corpora.overlap import find_overlap
 from stsbench.data.task import load_task
-from stsbench.recipes.method_draft import FOLDER, draft_method
+from stsbench.recipes.method_draft import TEMPLATES_FOLDER, draft_method
 
 
 def test_a_module_and_its_recipe_name_each_other(tmp_path, monkeypatch):
@@ -34,7 +34,7 @@ def test_a_module_and_its_recipe_name_each_other(tmp_path, monkeypatch):
 
 
 def test_the_pairs_hold_no_test_sentence():
-    corpus = load_corpus(FOLDER / "pairs.csv")
+    corpus = load_corpus(TEMPLATES_FOLDER / "pairs.csv")
     assert find_overlap(corpus, [load_task("quickstart-en")])[0].n_found == 0
 
 

@@ -16,7 +16,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, Remedy, UnknownName
 from stsbench.recipes.train_plan import TrainPlan
 from stsbench.studies.reproduction import (
-    FOLDER,
+    ABLATIONS_FOLDER,
     Ablation,
     Reproduction,
     load_ablation,
@@ -26,7 +26,7 @@ from stsbench.studies.trials import TrialEnvironment
 from stsbench.training.methods.registry import METHODS
 
 CARDS = Catalogue()
-ALL = [(name, small) for name in CARDS.paths(FOLDER) for small in (False, True)]
+ALL = [(name, small) for name in CARDS.paths(ABLATIONS_FOLDER) for small in (False, True)]
 WANTED = {
     *(f"simcse-table-{number}" for number in ("1", "2", "3", "4", "6", "7", "d1", "d2", "e1")), "simcse-figure-2",
     "consert-table-4", "consert-figure-5", "consert-figure-6", "consert-figure-7", "sgopt-table-5", "sgopt-ensemble",
@@ -41,7 +41,7 @@ def plans(ablation: Ablation, **options: Any) -> list[list[TrainPlan]]:
 
 
 def test_the_papers_tables_are_there():
-    assert set(CARDS.paths(FOLDER)) == WANTED
+    assert set(CARDS.paths(ABLATIONS_FOLDER)) == WANTED
 
 
 @pytest.mark.parametrize(("name", "small"), ALL)
