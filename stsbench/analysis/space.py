@@ -304,6 +304,7 @@ class SentenceMap(EncoderAnalysis):
         ]
         # self.method is the projection, pca or tsne.
         projection = PROJECTIONS[self.method]
+        # Each panel has axes of its own: distances of two encoders do not compare.
         return draw_scatter(
             points,
             x_label=projection.x_label,

@@ -442,7 +442,8 @@ def _make_lines(rows: Sequence[TimedRow]) -> list[TableLine]:
     """Return the lines of a table of seconds.
 
     Args:
-        rows: The times of each encoder in seconds, None if unknown.
+        rows: The times of each encoder in seconds. That of inference (encode called batch by batch)
+            is always known; those of training and of embedding at once are None if not timed.
 
     Returns:
         A line per row. Its cells are the seconds of training, those of inference, the latter as a

@@ -459,8 +459,9 @@ def _find_max_length(folder: Path) -> int | None:
 def _is_plain_architecture(config: Mapping[str, Any]) -> bool:
     """Return whether a transformer is a plain text model, which our encoder and the library load.
 
-    It is not if it has a decoder, like T5: sentence-transformers loads the encoder alone, and our
-    encoder might load both. Nor is it a model of texts and images.
+    Not plain is a model with a decoder, like T5: sentence-transformers loads the encoder alone, and
+    our encoder might load both. Nor is one whose class loads the encoder half of such a model
+    (``T5EncoderModel``), or a model of texts and images.
 
     Args:
         config: The content of its ``config.json``.
@@ -470,9 +471,9 @@ def _is_plain_architecture(config: Mapping[str, Any]) -> bool:
     if not model_type or not isinstance(architectures, list):
         return False
     has_decoder = "t5" in model_type or bool(config.get("is_encoder_decoder"))
-    is_encoder_of_two = any(str(name).endswith("EncoderModel") for name in architectures)
+    is_encoder_half = any(str(name).endswith("EncoderModel") for name in architectures)
     is_multimodal = bool({"text_config", "vision_config"} & set(config))
-    return not (has_decoder or is_encoder_of_two or is_multimodal)
+    return not (has_decoder or is_encoder_half or is_multimodal)
 
 
 def is_cross_encoder(folder: Path) -> bool:

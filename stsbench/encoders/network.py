@@ -248,6 +248,9 @@ class Network:
     def outputs(self) -> Mapping[str, int]:
         """The outputs that the network must have: the index of the layer by the output's name.
 
+        ``output_name`` gives the last layer one name, by index -1 as by the number of layers.
+        ``layer_indices`` are those of the layers that the pooling reads.
+
         The last layer's states, index -1, are always first. They are followed by those of the
         layers that are pooled, or by the output of the model's own head, also with index -1.
         """

@@ -155,6 +155,8 @@ class VerifiedFile:
                 recomputed = evaluator.recompute(
                     _replace_labels(result, items, labels=labels or {})
                 )
+            # The lowest and the highest stored score that agrees with the recomputed one. They
+            # differ by more than rounding for scores that are rounded or averaged over folds.
             bounds = allowed_score_range(evaluator, recomputed, result.split)
         except StsbenchError as error:
             self.problems.append(as_one_line(error))

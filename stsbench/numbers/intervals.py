@@ -308,6 +308,9 @@ def _fisher_interval(correlation: float, half_width: float) -> tuple[float, floa
 def independent_items(errors: Sequence[StandardError], weights: Float64Array) -> float:
     """Return a number of independent items that is not too large for :func:`agreement_interval`.
 
+    That function gives the interval of a correlation of exactly 1 or -1, which depends on how many
+    items are independent.
+
     It is the smaller one of two numbers: that by the standard errors, and that by the weights, the
     sum of all weights over the largest one. If subsets count equally, items of a small subset have
     the largest weight, and all items count as if they had it.

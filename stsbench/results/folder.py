@@ -171,7 +171,7 @@ def write_result(result: Result, folder: Path) -> Path:
     if not current_record_path(result, folder).exists():
         other_states = _read_other_states(result, path)
         # A cell with a single state has no record of which is current. If this run is stopped
-        # before it records the new state, the earlier one must still be current.
+        # before ``record_current`` below names the new state, the earlier one must be named.
         if len(other_states) == 1:
             _write_current_record(other_states[0], folder)
     # Two encoders may have the same file name. A missing or broken file, for which read_result

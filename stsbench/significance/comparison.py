@@ -531,6 +531,7 @@ def _with_exact_test(difference: Difference, test: PairedTest) -> Difference:
         estimate = estimate._replace(error=estimate.error * width_ratio)
         interval = estimate.interval()
         error = estimate.error
+    # ``difference.estimate`` is computed from ``error`` when it is read: it is wider too.
     return replace(
         difference,
         interval=interval,
@@ -760,6 +761,8 @@ def _with_power(
         The difference with ``smallest_detectable`` and, for the plan, ``required_items`` or
         ``required_seeds``; unchanged if it has no estimate of its error.
     """
+    # The difference with its standard error and degrees of freedom, read from the fields ``error``,
+    # ``df`` and others; None where there is no error.
     estimate = difference.estimate
     if estimate is None:
         return difference
@@ -768,7 +771,8 @@ def _with_power(
     smallest = margins.smallest_detectable(estimate.standard_error, level)
     required_items = required_seeds = None
     if settings.plan is not None and difference.error is not None:
-        # How the difference varies over items and over seeds; None if an encoder has one seed.
+        # The error of the difference over items, and the deviation of a score over seeds; None if
+        # an encoder has one seed.
         spread = estimate_seed_spread(items, difference.first, difference.second)
         if spread is not None:
             required_seeds = margins.required_seeds(*spread, settings.plan, level)

@@ -466,6 +466,10 @@ def _average_over_tasks(
 ) -> _RowMeans:
     """Compute the mean score of each row over all tasks, and how much each item moves it.
 
+    An item's influence is how much the score would change, to first order, if the item had more
+    weight. So the influence on a mean over tasks is that on the task's score, divided by the number
+    of tasks.
+
     Args:
         items_by_task: The scores of the rows on each task, with the influences of its items.
         keys: The k rows.

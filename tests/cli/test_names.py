@@ -155,10 +155,10 @@ def count_calls(function: Callable[[], object]) -> int:
 
 
 def test_a_list_of_many_names_is_read_in_linear_time():
-    names = [f"mine:Class+seed={seed}" for seed in range(1000)]
+    names = [f"mine:Class+seed={seed}" for seed in range(200)]
     ten, twenty = (count_calls(partial(NAMES.resolve_specs, names[:count])) for count in (10, 20))
     assert twenty <= 2 * ten
-    assert count_calls(partial(NAMES.resolve_specs, names)) <= 100 * ten
+    assert count_calls(partial(NAMES.resolve_specs, names)) <= 20 * ten
     assert NAMES.join_parts([*names, "SBERT", "small"]) == [*names, "SBERT, small"]
 
 

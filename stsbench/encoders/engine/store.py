@@ -239,8 +239,8 @@ class EmbeddingStore:
     def add(self, keys: Keys, embeddings: FloatArray) -> None:
         """Add embeddings to those that wait in memory.
 
-        All that wait are written to disk as one file, a block, if they are large enough or if the
-        last one was written some time ago.
+        All that wait become one block if they are large enough, or if the last block was written
+        some time ago. With a folder a block is a file; a store without one keeps blocks in memory.
 
         Args:
             keys: The keys of the texts, (m,): their hashes.

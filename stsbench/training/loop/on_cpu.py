@@ -334,8 +334,8 @@ def attend_in_groups(
         query: The queries of the N tokens of all sentences, laid end to end, in h heads, (N, h, d).
         key: Their keys (N, h, d).
         value: Their values (N, h, d).
-        layout: The lengths of the sentences in tokens; its ``plans`` store the groups by number of
-            heads, so that all layers of a model use the same.
+        layout: The lengths of the sentences in tokens, and their sum N, ``size``. Its ``plans``
+            store the groups by number of heads, so that all layers of a model use the same.
         scale: The factor of the products of query and key.
         dropout: The dropout rate of the attention weights.
         causal: Whether a token attends only to those before it; must be False.

@@ -392,6 +392,8 @@ def is_validation_due(section: SelectionSection, plan: BatchPlan, step: int) -> 
     # A step of the optimiser accumulates the gradients of several batches.
     steps_per_epoch = max(1, plan.batches_per_epoch // plan.section.accumulate)
     # ``every`` counts steps from the start of the run, or from that of each epoch.
+    # With ``restart_each_epoch`` the last step of an epoch counts as 0: whether it is validated is
+    # decided by ``at_epoch_end`` alone.
     n_counted = step % steps_per_epoch if section.restart_each_epoch else step
     if n_counted > 0 and n_counted % section.every == 0:
         return True

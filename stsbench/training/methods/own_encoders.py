@@ -181,6 +181,7 @@ class PromptBERT(ContrastiveLearner):
 
         def embed(part: Tokens) -> torch.Tensor:
             """Return the states of the mask tokens of some rows, (b', h)."""
+            # A list of one array: the last layer's states, (b', t, h).
             states = self.student.hidden_states(part, (-1,))
             # The last mask token of each row, since a sentence may hold one itself.
             return MaskTokenPooling().pool(

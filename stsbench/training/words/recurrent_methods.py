@@ -238,7 +238,7 @@ class SkipThoughtsTraining(NeighbourTraining):
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
 
         def learn_batch(rows: Rows, step: int) -> tuple[float, int]:
-            # A mean cost counts as one loss.
+            # A loop prints sum / number of losses: the mean cost of this batch counts as one.
             return self._learn_batch(model, optimiser, tokens, rows, step), 1
 
         # The number of these sentences of each length: the sentences of a batch have one length.
