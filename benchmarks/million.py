@@ -7,6 +7,17 @@ everything around the model: tokens, plan, batches, blocks. The sentences themse
 before the measurement begins; growth is counted from then on, by the process's peak resident
 size, which includes pages of files. Afterwards all is read back, and the store opened anew.
 Exits with 1 where memory grew by more than ``--limit`` GB.
+
+On two cores of an AMD EPYC (Zen 3), nothing else running:
+
+    1000000 sentences, BERT of 1 layers of 32, 2 threads
+    before: 0.59 GB, sentences and libraries included
+    encode: 70.5 s, processors 105.8 s, 14192 sentences/s; peak so far 1.02 GB
+      store: 144 MB in 9 blocks
+    read back: 1.9 s, processors 1.9 s, 514939 sentences/s; peak so far 1.02 GB
+    open again and find: 4.2 s, processors 4.2 s, 237830 sentences/s; peak so far 1.03 GB
+    read back: 1.7 s, processors 1.7 s, 581687 sentences/s; peak so far 1.03 GB
+    memory grew by 0.44 GB at its peak (limit 1.50)
 """
 
 from __future__ import annotations

@@ -7,19 +7,21 @@ The first board computes each score again from them, and the interval of each me
 the files and find the verdicts and the intervals in the cache folder. The folder also holds files
 that are no results: broken, half written, of an older schema, foreign.
 
-On one core of a server, nothing else running:
+On one core of an AMD EPYC (Zen 3), nothing else running:
 
-    10000 results and 4 files that are none; load 0.9
-    read 2.19 s
+    10000 results and 4 files that are none; load 1.0
+    read 2.17 s
     the command: start, read and render
-      terminal first 171.39 s, processor 157.11 s,   118,993 characters
-      terminal later 5.33 s, processor 4.74 s,   118,993 characters
-      markdown later 3.31 s, processor 3.25 s,   135,020 characters
-      latex    later 3.41 s, processor 3.38 s,   145,100 characters
-      html     later 4.38 s, processor 4.26 s, 1,921,389 characters
-      csv      later 3.24 s, processor 3.18 s,   411,152 characters
-      json     later 3.61 s, processor 3.57 s, 2,303,348 characters
-      at most 246 MiB
+      terminal first 252.29 s, processor 252.01 s,   119,219 characters
+      terminal later 10.99 s, processor 11.02 s,   119,219 characters
+      markdown later 7.75 s, processor 7.85 s,   135,256 characters
+      latex    later 8.44 s, processor 8.54 s,   135,866 characters
+      html     later 9.54 s, processor 9.61 s, 1,925,882 characters
+      csv      later 6.17 s, processor 6.28 s,   774,061 characters
+      json     later 6.70 s, processor 6.80 s, 2,699,462 characters
+      compare  first 4.55 s, processor 4.73 s,     1,663 characters
+      compare  later 5.04 s, processor 5.25 s,     1,663 characters
+      at most 251 MiB
 """
 
 from __future__ import annotations
