@@ -118,18 +118,49 @@ def test_what_is_fitted_on_embeddings_of_the_accelerator(masked_lm, method):
     assert np.abs(embeddings[0] - embeddings[1]).max() < 1e-3
 
 
-@pytest.mark.parametrize("name", ANALYSES)
-def test_analyses(masked_lm, name):
-    tables = [
-        make_analysis(name, ANALYSES[name]).tables(
-            bed(TransformerEncoder(str(masked_lm), name="b", pooling="mean", device=device))
+def tables_on_both(analysis: Any, masked_lm: Path, *poolings: str) -> list[Any]:
+    """Return the tables of an analysis of encoders with these poolings, per device."""
+    return [
+        analysis.tables(
+            bed(
+                *(
+                    TransformerEncoder(str(masked_lm), name=pooling, pooling=pooling, device=device)
+                    for pooling in poolings
+                )
+            )
         )
         for device in DEVICES
     ]
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_analyses(masked_lm, name):
+    tables = tables_on_both(make_analysis(name, ANALYSES[name]), masked_lm, "mean")
     assert any(tables[0].values())
     assert {key: len(rows) for key, rows in tables[0].items()} == {
         key: len(rows) for key, rows in tables[1].items()
     }
+
+
+def test_scores_without_frequent_tokens_are_those_of_the_cpu(masked_lm, tmp_path):
+    counts = tmp_path / "counts.txt"
+    counts.write_text("the 900\na 500\nof 300\nman 90\ndog 40\n", encoding="utf-8")
+    analysis = make_analysis("tokens", {"counts": str(counts), "removed": [0, 2]})
+    scores = [
+        [row["score"] for row in tables["removal"]]
+        for tables in tables_on_both(analysis, masked_lm, "mean")
+    ]
+    assert len(set(scores[0])) == 2
+    np.testing.assert_allclose(scores[0], scores[1], atol=1e-4)
+
+
+def test_the_change_of_a_score_is_that_of_the_cpu(masked_lm):
+    changes = [
+        tables["encoders"][1]["change"]
+        for tables in tables_on_both(make_analysis("shift", {}), masked_lm, "mean", "max")
+    ]
+    assert changes[0]
+    np.testing.assert_allclose(changes[0], changes[1], atol=1e-4)
 
 
 def test_layers_have_the_scores_of_the_cpu(masked_lm):
