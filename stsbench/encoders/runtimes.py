@@ -211,15 +211,18 @@ def check_against_torch(model: RuntimeModel, network: Network, max_difference: f
         # The needed outputs, in the same order: states (1, t, h), or the head's output (1, h).
         outputs = network.call(model, **inputs)
         expected_outputs = network.call(network.torch_model, **inputs)
-        difference = max(
-            float((output - expected).norm() / expected.norm())
-            for output, expected in zip(outputs, expected_outputs, strict=True)
-        )
+        # torch's maximum of several numbers is NaN if any is; Python's may be another number.
+        difference = torch.stack(
+            [
+                (output - expected).norm() / expected.norm()
+                for output, expected in zip(outputs, expected_outputs, strict=True)
+            ]
+        ).max()
         # Written with "not", so that NaN, for which each comparison is false, raises too.
         if not difference <= max_difference:
             raise EncoderError(
                 f"{model.file.path}: {model.runtime} computes other numbers with it than torch "
-                f"with the checkpoint (they differ by {difference:.0%} of their length, "
+                f"with the checkpoint (they differ by {float(difference):.0%} of their length, "
                 f"{max_difference:.0%} may be rounding)",
                 hint=_OTHER_FILE_HINT,
             )

@@ -4,16 +4,19 @@ import importlib.util
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from transformers import AutoTokenizer
 
 from stsbench.core.errors import CardError, EncoderError, UnknownName
 from stsbench.core.provenance import read_versions
 from stsbench.encoders import backends
 from stsbench.encoders.network import RuntimeFile
+from stsbench.encoders.runtimes import check_against_torch
 from stsbench.encoders.transformer.encoder import (
     TransformerEncoder,
     embed_with_dropout,
@@ -208,6 +211,22 @@ def test_the_fingerprint_holds_the_runtime_its_file_and_its_numbers(runtime, cop
         path.write_bytes(content)
     assert len({plain, *others}) == len(others) + 1
     assert of() == plain
+
+
+@pytest.mark.parametrize("position", [0, 1])
+def test_numbers_that_are_none_are_refused_in_any_output_of_a_runtime(tiny, position):
+    tokenizer = AutoTokenizer.from_pretrained(tiny["bert"])
+    expected = [torch.ones(1, 3, 4), torch.ones(1, 3, 4)]
+    outputs = [torch.ones(1, 3, 4), torch.ones(1, 3, 4)]
+    outputs[position][0, 0, 0] = float("nan")
+    stub: Any = SimpleNamespace(
+        tokenizer=tokenizer,
+        torch_model="torch",
+        call=lambda model, **inputs: expected if model == "torch" else outputs,
+    )
+    model: Any = SimpleNamespace(file=SimpleNamespace(path="model.onnx"), runtime="onnx")
+    with pytest.raises(EncoderError, match="model.onnx: onnx computes other numbers"):
+        check_against_torch(model, stub, 0.01)
 
 
 @pytest.mark.parametrize("file", ["onnx/modle.onnx", "../bert/onnx/model.onnx"])
