@@ -13,6 +13,7 @@ from stsbench.cli.wording import describe_error_line
 from stsbench.core import settings
 from stsbench.core.cards import TaskCard
 from stsbench.core.errors import EXIT_USER_ERROR, SourceError, StsbenchError, UnknownName
+from stsbench.core.wording import format_count
 
 if TYPE_CHECKING:
     from stsbench.core.catalogue import Catalogue
@@ -262,7 +263,7 @@ def make_command(
             open_tokenizer=open_tokenizer,
             progress=progress,
         )
-    print_text(f"{path}: {n_rows:,} rows")
+    print_text(f"{path}: {format_count(n_rows, 'row')}")
 
 
 def back_translate_command(

@@ -17,7 +17,7 @@ from stsbench.cli.option_values import TypedOptions, parse_assignments, parse_se
 from stsbench.cli.printing import format_points, print_error, print_json, print_text
 from stsbench.cli.tables import print_rows
 from stsbench.core.errors import StsbenchError
-from stsbench.core.wording import format_duration
+from stsbench.core.wording import format_count, format_duration
 from stsbench.encoders.runs import read_trained_runs, read_unfinished_runs
 from stsbench.plots.labels import figure_width
 
@@ -238,7 +238,8 @@ def _match_names(
 
     if names and len(names) != len(specs):
         raise StsbenchError(
-            f"--name gives {len(names)} names for {len(specs)} encoders; give one name each"
+            f"--name gives {format_count(len(names), 'name')} for "
+            f"{format_count(len(specs), 'encoder')}; give one name each"
         )
     for name in names:
         # Raises an error for a name that another encoder has, or that cannot be one.

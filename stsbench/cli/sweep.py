@@ -26,7 +26,7 @@ from stsbench.cli.tables import print_rows
 from stsbench.cli.wording import describe_error_line
 from stsbench.core.errors import EXIT_USER_ERROR
 from stsbench.core.toml import toml_tables
-from stsbench.core.wording import format_duration
+from stsbench.core.wording import format_count, format_duration
 from stsbench.plots.draw import DotPoint, draw_dots
 from stsbench.plots.labels import figure_width
 
@@ -381,7 +381,7 @@ def _forecast_sweep(state: SweepState, *, as_json: bool) -> int:
     }
     rows = [
         ["settings", f"{n_settings}, search {card.search}"],
-        ["trainings", f"{state.total}, {n_seeds} seeds each"],
+        ["trainings", f"{state.total}, {format_count(n_seeds, 'seed')} each"],
         *([state_name, str(count)] for state_name, count in counts.items()),
     ]
     n_to_train = counts["missing"] + counts["unfinished"]

@@ -24,7 +24,7 @@ LANGUAGE_BY_SCRIPT = dict(
     """.split()
 )
 """The one language of today that a script is for, by the first word of its letters' names."""
-MIN_LETTER_SHARE = 2 / 3
+MIN_LANGUAGE_SHARE = 2 / 3
 """The share of letters, or of texts, of one language from which all are taken to be in it."""
 MIN_KANA_SHARE = 0.1
 """Texts with this share of kana are in Japanese, and their Chinese characters too."""
@@ -218,7 +218,7 @@ def _find_script_language(texts: Sequence[str]) -> str:
         # Japanese is written in kana and Chinese characters.
         n_by_language["ja"] += n_by_language.pop("zh", 0)
     language, n_most = max(n_by_language.items(), key=lambda pair: pair[1], default=("", 0))
-    return language if n_most >= MIN_LETTER_SHARE * n_letters else ""
+    return language if n_most >= MIN_LANGUAGE_SHARE * n_letters else ""
 
 
 def _detect_language(texts: Sequence[str]) -> str:
@@ -238,5 +238,5 @@ def _detect_language(texts: Sequence[str]) -> str:
     counts = Counter(py3langid.classify(text)[0] for text in distinct_texts)
     language, count = counts.most_common(1)[0]
     # "zxx" is its code for numbers and other text in no language.
-    is_sure = language != "zxx" and count >= MIN_LETTER_SHARE * len(distinct_texts)
+    is_sure = language != "zxx" and count >= MIN_LANGUAGE_SHARE * len(distinct_texts)
     return str(language) if is_sure else ""

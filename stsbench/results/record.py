@@ -18,7 +18,7 @@ import numpy.typing as npt
 from stsbench.core.files import safe_file_name
 from stsbench.core.provenance import strip_texts
 from stsbench.core.toml import StrictRecord
-from stsbench.core.wording import format_repr, shorten
+from stsbench.core.wording import format_count, format_repr, shorten
 from stsbench.numbers.statistics import CORRELATIONS
 
 SCHEMA = 1
@@ -375,7 +375,7 @@ def find_problems(result: Result) -> Iterator[str]:
     for column, values in result.per_item.items():
         if len(values) != result.n:
             yield (
-                f"column '{shorten(column)}' has {len(values)} items, "
+                f"column '{shorten(column)}' has {format_count(len(values), 'item')}, "
                 f"the result's field 'n' says {result.n}"
             )
 

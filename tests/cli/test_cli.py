@@ -111,7 +111,7 @@ def test_version(stsbench):
         ("RUN --set size=big", "own_encoders:Hashed: encoder 'own_encoders:Hashed': key 'size': expected a whole num"),
         ("RUN --set size=1.5", "own_encoders:Hashed: encoder 'own_encoders:Hashed': key 'size': expected a whole num"),
         ("RUN --set \"name='..'\"", "'name' of Hashed must be a line of text without a key, for results"),
-        ("RUN --name a,b", "--name gives 2 names for 1 encoders; give one name each"),
+        ("RUN --name a,b", "--name gives 2 names for 1 encoder; give one name each"),
         ("RUN --name minilm", "--name 'minilm' is the name of a card or recipe; give one of your own"),
         ("RUN --name a@1", "--name 'a@1': give a line of text without @ and +"),
         ("RUN --name minilm+pooling=cls", "--name 'minilm+pooling=cls': give a line of text without @ and +"),

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from msgspec import Meta
 
 from stsbench.core.errors import CardError, DataError, Remedy, suggest, translate_errors
-from stsbench.core.wording import as_one_line, describe_type_problem
+from stsbench.core.wording import as_one_line, describe_type_problem, format_count
 from stsbench.data.readers.files import read_delimited
 from stsbench.data.readers.sentence_tables import (
     Labelled,
@@ -67,8 +67,8 @@ def read_semeval(
         gold_lines = read_lines(gold_file.path)
         if len(pairs) != len(gold_lines):
             raise DataError(
-                f"{input_file.path}: {len(pairs)} pairs, "
-                f"but {gold_file.path.name} has {len(gold_lines)} lines"
+                f"{input_file.path}: {format_count(len(pairs), 'pair')}, "
+                f"but {gold_file.path.name} has {format_count(len(gold_lines), 'line')}"
             )
         for index, (first_sentence, second_sentence) in enumerate(pairs):
             gold_line = gold_lines[index]

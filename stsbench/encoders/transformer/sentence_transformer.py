@@ -250,10 +250,11 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         # Two characters that mark the beginning of a word in some vocabularies are removed.
         stripped = [token.lstrip("▁Ġ") for token in vocabulary]
         words = [word for word in stripped if word.isalpha()] or ["a"]
-        # The words are taken at equal distances; after the last the first follows again.
-        step = max(1, len(words) // 64)
-        spread_words = [words[i * step % len(words)] for i in range(40)]
-        return [" ".join(spread_words[:n_words]) for n_words in (*range(1, 14), 40)]
+        n_most_words = 40
+        # The words are taken at equal distances; a smaller vocabulary begins again.
+        step = max(1, len(words) // n_most_words)
+        spread_words = [words[i * step % len(words)] for i in range(n_most_words)]
+        return [" ".join(spread_words[:n_words]) for n_words in (*range(1, 14), n_most_words)]
 
     def _embed_by_length(self, texts: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d), each computed only together with texts of the same length.

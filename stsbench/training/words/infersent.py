@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.core.errors import TrainingError
+from stsbench.core.wording import format_count
 from stsbench.encoders.cached_files import cached_file_sha256
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.words.recurrent import (
@@ -145,7 +146,7 @@ class InferSentTraining(StandaloneMethod):
         n_training = round(n_pairs * (1 - self.held_out))
         if not 0 < n_training < n_pairs:
             raise TrainingError(
-                f"{n_pairs} pairs, of which {n_training} to learn from; "
+                f"{format_count(n_pairs, 'pair')}, of which {n_training} to learn from; "
                 "give more, or another held_out"
             )
         model = self.make_model(vectors.shape[1], n_classes)

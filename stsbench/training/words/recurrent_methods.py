@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.core.errors import TrainingError
+from stsbench.core.wording import format_count
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.words.recurrent import (
     GruCell,
@@ -399,7 +400,8 @@ class QuickThoughtsTraining(NeighbourTraining):
         tokens = TokenIds.from_lists(vocabulary.ids(cut_sentences, unknown="<unk>"))
         if len(tokens) < self.batch_size:
             raise TrainingError(
-                f"{len(tokens)} sentences make no batch of {self.batch_size}; lower batch_size"
+                f"{format_count(len(tokens), 'sentence')} cannot fill a batch of "
+                f"{self.batch_size}; lower batch_size"
             )
         table = GruTable(
             word_size=self.word_size, hidden=self.hidden, bidirectional=True, cell=self.cell

@@ -160,6 +160,6 @@ def test_steps_end_a_run_and_too_little_text_is_one_line(tmp_path):
     short = SkipThoughtsTraining(word_size=4, hidden=4, epochs=100000, steps=3)
     assert short.fit(STORY, folder=tmp_path, seed=3).steps == 3
     with pytest.raises(
-        TrainingError, match="^120 sentences make no batch of 400; lower batch_size"
+        TrainingError, match="^120 sentences cannot fill a batch of 400; lower batch_size"
     ):
         QuickThoughtsTraining().fit(STORY, folder=tmp_path, seed=1)
