@@ -198,7 +198,7 @@ def join_assignments(typed: Sequence[str], from_file: Sequence[str]) -> list[str
       replaces only the file's text with the same key.
 
     Args:
-        typed: The texts that the user typed.
+        typed: The texts that the user typed; those of the settings file if none were typed.
         from_file: The texts of the settings file.
     """
     if not any(REDACTED in text for text in from_file):

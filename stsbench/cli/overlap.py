@@ -294,7 +294,7 @@ def _find_in_tests(splits: Mapping[str, Split]) -> OverlapReport:
         rows += sorted(task_rows, key=lambda row: -row["shared"])
     note = (
         "shared: distinct sentences of the test in the other's; held: items with one; "
-        "pairs: those of both"
+        "pairs: items that are the same pair of sentences in both"
     )
     notes = [note] if rows else ["no test shares a sentence with another"]
     return OverlapReport(rows, notes, file_rows=rows, file_columns=SHARED_COLUMNS)

@@ -410,7 +410,7 @@ class ReproductionProgress(RunProgress):
 def run_progress(
     out: Path | None, settings: str = "", *, events: bool = False
 ) -> Iterator[RunProgress]:
-    """Show the progress of a run until the end of the block; lines are printed above bars.
+    """Show the progress of a run until the end of the block: on a terminal bars, elsewhere lines.
 
     At the end of the block, tasks without data that are not printed yet are printed.
 
@@ -422,17 +422,17 @@ def run_progress(
     Yields:
         The object that counts and prints what the run does; ``callbacks()`` of it are the functions
         that the run calls.
-
-    Yields:
-        The object that counts and prints what the run does; ``callbacks()`` of it are the functions
-        that the run calls.
     """
     progress = RunProgress(out, settings=settings, events=events)
-    show_display = show_progress(
-        "reading cards and data",
-        write_line=lambda line: progress._print_and_log("progress", line, line=line),
-    )
-    with show_display as display:
+
+    def write_line(line: str) -> None:
+        """Print and log a line of progress, which stands in the place of bars.
+
+        As an event in JSON it has the kind ``progress`` and the value ``line``.
+        """
+        progress._print_and_log("progress", line, line=line)
+
+    with show_progress("reading cards and data", write_line=write_line) as display:
         progress.display = display
         try:
             yield progress

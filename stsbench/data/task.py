@@ -180,7 +180,8 @@ def is_available_locally(card: TaskCard, data: Path | None) -> bool:
     """Return whether a task's scored split can be read without a network.
 
     Args:
-        card: The task's card.
+        card: The task's card. ``package`` is the task's files that stsbench ships, ``local`` those
+            in the data folder; each is None if there are none.
         data: The user's data folder; None if there is none.
     """
     return card.package is not None or has_files(card.local, card.score_split, data)

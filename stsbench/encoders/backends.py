@@ -370,6 +370,8 @@ class OnnxBackend(RuntimeBackend):
     def open(self, file: RuntimeFile) -> OpenedFile:
         """Load an ONNX file in ONNX Runtime, to run on as many threads as torch would.
 
+        A file that gets one sentence at a time runs on one thread, and several sentences at once.
+
         Returns:
             The names of the file's inputs and outputs, and a function that runs it.
         """
@@ -379,7 +381,9 @@ class OnnxBackend(RuntimeBackend):
         # On Windows the package would otherwise report its use to its makers.
         onnxruntime.disable_telemetry_events()
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
+        n_threads = torch.get_num_threads()
+        max_parallel_runs = n_threads if file.depends_on_batch else 1
+        options.intra_op_num_threads = n_threads // max_parallel_runs
         # Log errors only.
         options.log_severity_level = 3
         session = onnxruntime.InferenceSession(
@@ -394,6 +398,7 @@ class OnnxBackend(RuntimeBackend):
             inputs=[node.name for node in session.get_inputs()],
             outputs=[node.name for node in session.get_outputs()],
             run=run,
+            max_parallel_runs=max_parallel_runs,
         )
 
 

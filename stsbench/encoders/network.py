@@ -36,6 +36,8 @@ class OpenedFile(NamedTuple):
     outputs: list[str]
     """The names of its outputs."""
     run: RunFunction
+    max_parallel_runs: int = 1
+    """How many threads may call ``run`` at the same time."""
 
 
 def origin_note_path(path: Path) -> Path:

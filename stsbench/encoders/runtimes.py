@@ -17,6 +17,7 @@ import logging
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stdout
 from importlib.metadata import version
 from pathlib import Path
@@ -76,7 +77,7 @@ class RuntimeModel(torch.nn.Module):
         self.dtype = torch.float32
         # Whatever the runtime raises becomes an EncoderError with this message.
         with translate_errors(f"{file.path}: {runtime} cannot load it", EncoderError):
-            self.inputs, outputs, self.call = open(file)
+            self.inputs, outputs, self.call, self.max_parallel_runs = open(file)
         self.file_names: dict[str, str] = {}
         """The names of the needed outputs in the file, by their names in the network."""
         for name in network.outputs:
@@ -159,8 +160,9 @@ class RuntimeModel(torch.nn.Module):
     ) -> NamedArrays:
         """Run the sentences of a batch one by one, without padding, and join their outputs.
 
-        This is for a file with quantised activations. It scales them by their range in the whole
-        batch, so that a sentence's embedding would depend on the other sentences.
+        As many are run at the same time as the runtime allows. This is for a file with quantised
+        activations: it scales them by their range in the whole batch, so that a sentence's
+        embedding would depend on the other sentences.
 
         Args:
             ids: Token ids (b, t), with padding on the right.
@@ -170,10 +172,14 @@ class RuntimeModel(torch.nn.Module):
             The outputs of the whole batch by their names in the file; states are zero at padding.
         """
         lengths = mask.sum(axis=1)
-        outputs_of_sentences = [
-            self._run_batch(ids[[row], :length], mask[[row], :length])
-            for row, length in enumerate(lengths)
-        ]
+
+        def run_sentence(row: int) -> NamedArrays:
+            """Return the outputs of one sentence, a batch of its own."""
+            length = lengths[row]
+            return self._run_batch(ids[[row], :length], mask[[row], :length])
+
+        with ThreadPoolExecutor(self.max_parallel_runs) as pool:
+            outputs_of_sentences = list(pool.map(run_sentence, range(len(ids))))
         n_tokens = ids.shape[1]
         batch_outputs = {}
         for name in outputs_of_sentences[0]:

@@ -191,21 +191,25 @@ def _use_earlier_interval_method(recomputed: Scores, result: Result) -> Scores:
     """Replace the 95% interval of recomputed scores by one of an earlier version's method.
 
     A Result that an earlier version of this package wrote has an interval by that version's method.
-    It can be checked only against an interval by the same method. The earlier methods lack
-    only the chains of items that may err together (``has_chains=False``).
+    It can be checked only against an interval by the same method. The earlier methods count two
+    items as dependent if they share a sentence, but not if other items connect them, each sharing
+    a sentence with the next (``has_chains=False``).
 
     Args:
         recomputed: The scores that were recomputed from the Result's items.
         result: The Result; its ``interval_method`` names the method of its interval.
 
     Returns:
-        The scores with the other interval and the method's name. They are unchanged if the method
-        is none of ``EARLIER_INTERVAL_METHODS``, or if no column of the items makes the score.
+        The scores with the other interval and the method's name. They are unchanged if they have
+        the Result's method already, if that is none of ``EARLIER_INTERVAL_METHODS``, or if no
+        column of the items makes the score.
     """
+    method = result.interval_method
+    if method == recomputed.interval_method or method not in EARLIER_INTERVAL_METHODS:
+        return recomputed
     items = recomputed.per_item
-    is_earlier = result.interval_method in EARLIER_INTERVAL_METHODS
-    tested = find_tested_column(items, result.protocol) if is_earlier else None
-    if tested is None or recomputed.interval_method == result.interval_method:
+    tested = find_tested_column(items, result.protocol)
+    if tested is None:
         return recomputed
     values = np.asarray(items[tested.name], dtype=np.float64)
     # Which items share a sentence: those are not independent.
@@ -224,7 +228,7 @@ def _use_earlier_interval_method(recomputed: Scores, result: Result) -> Scores:
             dependence=dependence,
             has_chains=False,
         ).bounds
-    return replace(recomputed, interval=interval, interval_method=result.interval_method)
+    return replace(recomputed, interval=interval, interval_method=method)
 
 
 ScoreRange = tuple[float, float]

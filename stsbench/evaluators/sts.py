@@ -116,8 +116,9 @@ class StsEvaluator:
             seed: Not used: nothing is drawn.
 
         Returns:
-            The score by the protocol's correlation, all other correlations, and the per-item
-            columns ``similarity``, ``gold`` and ``subset``.
+            The score by the protocol's correlation and all other correlations. The per-item columns
+            are ``similarity``, ``gold``, ``subset``, the further similarities, and columns that
+            identify both sentences.
 
         Raises:
             DataError: The split is no PairSplit, or its gold scores are all the same.
@@ -148,7 +149,7 @@ class StsEvaluator:
             "gold": split.gold,
             **{name: similarity.values for name, similarity in similarities.items()},
         }
-        # The further columns tell which pairs share a sentence.
+        # The columns of sentences tell which pairs share one.
         result = self.recompute({**columns, **sentence_columns(*split.sides)})
         scores = result.scores
         notes = list(result.notes)

@@ -306,9 +306,10 @@ def deciding_tables(card: RecipeCard) -> dict[str, Any]:
 def _write_start(plan: TrainPlan, trainer: Trainer) -> None:
     """Write the start file of a run: the values that must be the same if the run is resumed.
 
-    If the folder has checkpoints, these values are compared with the file that is there. For a
-    ``fresh`` plan the checkpoints are deleted instead. All processes that train together call this
-    function; the first one (rank 0) writes.
+    The command that began the run is written too, but may change. If the folder has checkpoints,
+    the other values are compared with the file that is there. For a ``fresh`` plan the checkpoints
+    are deleted instead. All processes that train together call this function; the first one (rank
+    0) writes.
 
     Args:
         plan: The plan of the run, which names its folder.

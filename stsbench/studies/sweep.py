@@ -185,7 +185,8 @@ class Sweep:
         """Return whether the sweep's budget of hours is spent, so that no more training may start.
 
         Args:
-            since: The reading of ``time.monotonic`` at the start.
+            since: The reading of ``time.monotonic`` when this process began the sweep or resumed
+                it: a resumed sweep has all its hours again.
         """
         hours = self.card.budget.hours
         return hours is not None and time.monotonic() - since >= hours * 3600

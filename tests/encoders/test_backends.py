@@ -181,7 +181,8 @@ def test_a_quantised_file_gives_a_sentence_one_embedding_whatever_its_neighbours
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     source, target = copied / "onnx/model.onnx", copied / "onnx/model_int8.onnx"
-    quantize_dynamic(source, target, weight_type=QuantType.QInt8)
+    # In 7 bits, no sum overflows on a processor without VNNI.
+    quantize_dynamic(source, target, weight_type=QuantType.QInt8, reduce_range=True)
     encoder = TransformerEncoder(str(copied), backend="onnx", file="onnx/model_int8.onnx")
     assert (encoder.dtype, "one sentence at a time" in encoder.notes[0]) == ("int8", True)
     embeddings = encoder.encode(SENTENCES)

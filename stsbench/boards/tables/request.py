@@ -536,14 +536,14 @@ def needs_own_results(
 ) -> bool:
     """Return whether a requested table is empty without results that were measured here.
 
-    A paper's table and published numbers need none, nor do boards with MTEB's scores. The name of
-    the table or suite is checked first.
+    A paper's table needs none, nor does a board that shows published numbers or files of MTEB's.
+    The name of the table or suite is checked first.
 
     Args:
         table: The name or file of a table; None for the boards of a suite.
         suite: The name of the suite; None for the default one.
         catalogue: The cards of suites and tasks.
-        show: The kinds of numbers to show.
+        show: The kinds of numbers to show; None if the user does not say.
         has_imported: Whether there are files of MTEB's to show.
         detectable: Whether to mark published scores that are too near to the next better one.
 
@@ -555,6 +555,7 @@ def needs_own_results(
         read_table_card(table)
         return False
     requested_suite = find_suite(suite or DEFAULT_SUITE, catalogue)
+    # A suite of MTEB's shows MTEB's columns if published numbers or files of MTEB's are shown.
     has_mteb_columns = is_mteb_board(requested_suite, show, has_imported=has_imported)
     if detectable and not has_mteb_columns:
         raise StsbenchError(
@@ -568,17 +569,18 @@ def find_suite(name: str, catalogue: Catalogue) -> Suite:
     """Return the suite, a list of tasks, that a user has named.
 
     Args:
-        name: The name of a suite. The name of a task, or a comma list of tasks, makes a suite of
-            these tasks, which has no mean.
+        name: The name of a suite. The name of a task, or a comma list of tasks and suites, makes a
+            suite of all these tasks, which has no mean.
         catalogue: The cards of suites and tasks.
 
     Raises:
         UnknownName: There is no such suite or task.
     """
-    suite_id = find_suite_id(name, catalogue)
+    # The id of a suite or a task, or a comma list of them.
+    ids = find_suite_id(name, catalogue)
     suites = catalogue.suites()
-    if suite_id in suites:
-        return suites[suite_id]
-    tasks = expand_names(suite_id, catalogue)
+    if ids in suites:
+        return suites[ids]
+    tasks = expand_names(ids, catalogue)
     title = ", ".join(catalogue.task(task).name for task in tasks)
     return Suite(name=title, tasks=tasks, average=False)

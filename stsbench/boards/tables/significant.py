@@ -42,7 +42,8 @@ def mark_significant(table: Table, reference: AddedRow) -> Table:
         DataError: No row can be tested against it, or per-item columns are missing or broken.
     """
     settings = TestSettings()
-    # Key of a column -> the scores that it shows.
+    # Key of a column -> the scores that it shows. A mean over tasks that are scored in different
+    # ways (``is_mixed``) is not tested.
     specs = {
         column.key: column.spec
         for column in table.columns
@@ -73,12 +74,14 @@ def mark_significant(table: Table, reference: AddedRow) -> Table:
         f"{BELOW} significantly below {label}",
         f"neither {ABOVE} nor {BELOW}: no significant difference, or a published number",
     ]
+    # ``one_run`` of a difference has the names of encoders that were trained with one seed only.
     names_with_one_seed = dict.fromkeys(name for test in tests for name in test.difference.one_run)
     if names_with_one_seed:
         names = ", ".join(names_with_one_seed)
         notes.append(f"{names}: one training seed, so marks say nothing of the recipe")
 
     def add_symbols(row: Row) -> Row:
+        """Return a row with the symbols that ``symbols_by_row`` has for it."""
         cells = dict(row.cells)
         for key, symbol in symbols_by_row.get(id(row), {}).items():
             cells[key] = replace(row.cell(key), significance=symbol)
