@@ -169,9 +169,9 @@ def _find_compared(
 ) -> dict[str, Sequence[Result]]:
     """Return the results of each encoder to compare, by the encoder's name or folder.
 
-    Encoders that are given by name or folder come first, then those of Results. A warning is issued
-    if a results folder holds older results of these encoders, from before their weights or settings
-    changed, or results whose score cannot be recomputed.
+    They are in the order of the arguments. A warning is issued if a results folder holds older
+    results of these encoders, from before their weights or settings changed, or results whose score
+    cannot be recomputed.
 
     Args:
         encoders: Results or a Result of one encoder or several, and names or folders of encoders.
@@ -218,7 +218,32 @@ def _find_compared(
         if encoder_group.name in results_by_name:
             raise StsbenchError(f"compare was given '{encoder_group.name}' twice")
         results_by_name[encoder_group.name] = encoder_group.results
-    return results_by_name
+
+    def find_argument(name: str) -> int:
+        return _find_argument(encoders, name, results_by_name[name])
+
+    return {name: results_by_name[name] for name in sorted(results_by_name, key=find_argument)}
+
+
+def _find_argument(
+    arguments: Sequence[object], name: str, encoder_results: Sequence[Result]
+) -> int:
+    """Return the index of the first argument of ``compare`` that has results of an encoder.
+
+    Args:
+        arguments: The names, folders, Results and Result objects that are compared.
+        name: The encoder's name, or its folder as it was typed.
+        encoder_results: The encoder's results.
+    """
+    for index, argument in enumerate(arguments):
+        if isinstance(argument, str | Path):
+            is_encoder = str(argument) == name
+        else:
+            results = argument if _is_results(argument) else [argument]
+            is_encoder = any(result is encoder_results[0] for result in results)
+        if is_encoder:
+            return index
+    raise LookupError(f"no argument of compare has results of '{name}'")
 
 
 def _is_results(value: object) -> TypeGuard[Sequence[Result]]:

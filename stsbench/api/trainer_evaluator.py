@@ -10,9 +10,11 @@ from typing import Any
 from stsbench.api.calls import evaluate
 from stsbench.api.results import Results
 from stsbench.bench.iteration import EncoderLike
-from stsbench.bench.plan import TaskSpecs
+from stsbench.bench.plan import RunPlan, TaskSpecs
 from stsbench.bench.progress import RunCallbacks
 from stsbench.core.catalogue import Catalogue
+from stsbench.core.parameters import NAME, PATH, validate_arguments
+from stsbench.data.task import check_split_name
 
 PRIMARY_METRIC = "stsbench_score"
 """The key of the score that selects a checkpoint: that of the task, or the mean over tasks."""
@@ -33,11 +35,12 @@ class StsbenchEvaluator:
     greater_is_better = True
     description = "Stsbench"
 
+    @validate_arguments(split=NAME, protocol=NAME, data=PATH, catalogue=Catalogue)
     def __init__(
         self,
         tasks: TaskSpecs = "stsb",
         *,
-        split: str | None = "dev",
+        split: str | None = "validation",
         protocol: str | None = None,
         data: Path | str | None = None,
         batch_size: int | None = None,
@@ -47,12 +50,22 @@ class StsbenchEvaluator:
 
         Args:
             tasks: The tasks and suites.
-            split: The split of each task to score; None for its usual one.
+            split: The split of each task to score, by default the one for choices in training;
+                None for the usual one, the test.
             protocol: Names of protocols; None for the default of each task.
             data: A local data folder; by default that of the settings, else the Hub.
             batch_size: The largest number of sentences that the model is called with at once.
             catalogue: The cards to look names up in.
+
+        Raises:
+            UnknownName: A task, protocol or argument does not exist, or a task has no such split.
         """
+        catalogue = catalogue or Catalogue()
+        plan = RunPlan(tasks=tasks, split=split, protocol=protocol, data=data, catalogue=catalogue)
+        # Wrong names are refused here, not at the first evaluation of a training.
+        for planned_task in plan.planned_tasks:
+            if split is not None:
+                check_split_name(planned_task.task.name, planned_task.task.card, split)
         self.arguments: dict[str, Any] = {
             "tasks": tasks,
             "split": split,

@@ -501,7 +501,7 @@ def _compare_cells(pool: CellPool, tolerances: Mapping[str, Tolerance]) -> Toler
         reason = "the old results have no such cell"
         return ToleranceVerdict(Verdict.of_cell(first, "new", reason, **fields), pools=[])
     if not pool.new:
-        reason = "the new results have no such cell"
+        reason = "the new results have no such cell; score it, or allow missing cells"
         return ToleranceVerdict(Verdict.of_cell(first, "missing", reason, **fields), pools=[])
     mismatch = _describe_pool_mismatch(pool)
     verdict = Verdict.of_cell(first, "not comparable", mismatch, **fields)

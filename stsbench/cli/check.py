@@ -40,8 +40,8 @@ MAX_VERDICTS = 24
 
 def check_command(
     context: opt.Context,
-    new: opt.NewResults,
     *,
+    new: opt.NewResults = Path("results"),
     against: opt.Against,
     encoder: opt.OnlyEncoders,
     against_encoder: opt.AgainstEncoders,

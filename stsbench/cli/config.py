@@ -56,9 +56,12 @@ def read_defaults(file: Path | None, *, is_run: bool) -> dict[str, Any]:
         return {}
     config = read_config(path)
     # Paths in the file are relative to its folder.
+    results = _resolve_path(config.results, path, key="results") if config.results else None
     values: dict[str, Any] = {
         "data": _resolve_path(config.data, path, key="data") if config.data else None,
-        "results": _resolve_path(config.results, path, key="results") if config.results else None,
+        "results": results,
+        # The results that ``stsbench check`` compares with older ones.
+        "new": results,
         "cards": [_resolve_path(folder, path, key="cards") for folder in config.cards or ()],
     }
     if is_run:

@@ -387,7 +387,7 @@ def _forecast(plan: RunPlan, *, as_json: bool) -> int:
     rows = [row for encoder_plan in encoder_plans for row in _cell_rows(encoder_plan)]
     if not rows:
         return progress.exit_code
-    print_rows(["encoder", "task", "protocol", "seeds done", "missing"], merge_rows(rows))
+    print_rows(["encoder", "task", "protocol", "done", "missing"], merge_rows(rows))
     results = [
         result for encoder_plan in encoder_plans for result in encoder_plan.current_results.values()
     ]
@@ -411,8 +411,8 @@ def _cell_rows(encoder_plan: EncoderPlan) -> list[list[str]]:
             task, protocol and seed; those whose results exist; and the missing ones.
 
     Returns:
-        Rows of five texts: the encoder's name, the task, the protocol, and comma lists of the seeds
-        that are done and that are missing.
+        Rows of five texts: the encoder's name, the task, the protocol, and lists of the seeds that
+        are done and that are missing.
     """
     tasks_and_protocols = dict.fromkeys((cell.task, cell.protocol) for cell in encoder_plan.cells)
     return [
@@ -448,9 +448,9 @@ def merge_rows(rows: Sequence[list[str]]) -> list[list[str]]:
 
 
 def _join_seeds(cells: Iterable[Cell], task: str, protocol: str) -> str:
-    return ",".join(
-        str(cell.seed) for cell in cells if (cell.task, cell.protocol) == (task, protocol)
-    )
+    """List the seeds of the cells of a task and protocol, such as ``seeds 0,1``; empty if none."""
+    seeds = [str(cell.seed) for cell in cells if (cell.task, cell.protocol) == (task, protocol)]
+    return f"seed{'s' if len(seeds) > 1 else ''} {','.join(seeds)}" if seeds else ""
 
 
 def _print_costs(forecasts: Sequence[EncoderForecast]) -> None:

@@ -89,10 +89,7 @@ def load_split(task: str, card: TaskCard, split: str, *, data: Path | None) -> L
         SourceError: No source has the split.
         DataError: The data are broken, or differ from the card.
     """
-    if split not in card.splits:
-        raise UnknownName(
-            f"split of {task}", split, card.splits, hint=f"has {', '.join(card.splits)}"
-        )
+    check_split_name(task, card, split)
     if data is not None and not data.is_dir():
         raise SourceError(f"data folder '{data}' does not exist")
     if card.package is not None:
@@ -174,6 +171,14 @@ def has_files(source: FileSource | None, split: str, data: Path | None) -> bool:
     if source is None or source_folder(source, data) is None:
         return False
     return all(file.path.is_file() for file in source_files(source, split, data))
+
+
+def check_split_name(task: str, card: TaskCard, split: str) -> None:
+    """Raise UnknownName if a task, given by its id and its card, has no split of a name."""
+    if split not in card.splits:
+        raise UnknownName(
+            f"split of {task}", split, card.splits, hint=f"has {', '.join(card.splits)}"
+        )
 
 
 def is_available_locally(card: TaskCard, data: Path | None) -> bool:

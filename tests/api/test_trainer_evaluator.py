@@ -35,6 +35,30 @@ def test_it_returns_the_scores_of_evaluate_with_their_intervals(model, tmp_path)
     assert [result.score for result in saved] == [result.score for result in evaluator.results]
 
 
+@pytest.mark.data
+def test_by_default_it_scores_the_validation_split_of_stsb(model):
+    evaluator = stsbench.StsbenchEvaluator()
+    assert set(evaluator(model)) == {"stsbench_score", "stsb_score", "stsb_low", "stsb_high"}
+    assert evaluator.results is not None and evaluator.results[0].split == "validation"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"tasks": "quickstart-enn"}, "did you mean 'quickstart-en'"),
+        ({"tasks": "quickstart-en"}, "unknown split of quickstart-en 'validation'; has test"),
+        (
+            {"splits": "test"},
+            "unknown argument of StsbenchEvaluator 'splits'; did you mean 'split'",
+        ),
+        ({"split": 3}, "StsbenchEvaluator: split must be a name; it is 3"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_training(arguments, message):
+    with pytest.raises(stsbench.StsbenchError, match=message):
+        stsbench.StsbenchEvaluator(**arguments)
+
+
 def test_the_trainer_takes_it_and_selects_by_its_score(model, tmp_path, monkeypatch):
     # A model card asks the Hub for facts of the base.
     monkeypatch.setattr(SentenceTransformer, "_create_model_card", lambda *args, **settings: None)

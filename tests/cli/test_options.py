@@ -196,6 +196,18 @@ def cells(stsbench: Command, *arguments: str | Path) -> list[tuple[str, str, int
     return [(one["encoder"], one["task"], one["eval_seed"]) for one in results]
 
 
+def test_the_results_folder_of_the_file_is_locked_and_checked(stsbench, tmp_path):
+    own = make_own(tmp_path)
+    write_config(
+        tmp_path,
+        f'encoders = ["mine"]\nresults = "scores"\ndata = "{own.data.name}"\n'
+        f'cards = ["{own.cards.name}"]\n',
+    )
+    stsbench.fine("run", "--tasks", "table")
+    stsbench.fine("lock")
+    assert "1 cell: 1 fine" in stsbench.fine("check", "--against", "scores.lock.json")
+
+
 def test_a_run_takes_from_it_what_is_not_typed(stsbench, tmp_path):
     own = make_own(tmp_path)
     write_config(
