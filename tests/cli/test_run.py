@@ -37,6 +37,10 @@ def test_a_run_prints_a_table_and_keeps_results(stsbench, tmp_path):
     assert f" | tasks:{tasks} | split:test | n:400 | " in legend
     assert legend.endswith("similarity:cosine || prompt:? | dtype:? | version:0.1.0 | cut:?")
     assert lines[-1] == "Results: results/hashed/"
+    # The tasks in another order have the same signature.
+    reversed_tasks = ",".join(reversed(tasks.split("+")))
+    again = " ".join(stsbench.fine("run", *HASHED, "-t", reversed_tasks).split())
+    assert legend[legend.index("signature:") :] in again
     results = read_states(tmp_path / "results").results
     assert [r.task for r in results] == ["quickstart-en", "quickstart-es-en"]
     shown = f"{100 * results[0].score:.2f}"
