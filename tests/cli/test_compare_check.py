@@ -97,7 +97,7 @@ def test_compare_of_a_folder_of_training_says_that_it_holds_no_results(stsbench)
     Path("runs/mine/config.json").write_text("{}")
     refused = stsbench.refused("compare", "good", "runs/mine")
     assert (
-        refused.startswith("'runs/mine' holds a trained encoder and no results")
+        refused.startswith("'runs/mine' holds an encoder and no results")
         and "run --encoder" in refused
     )
 
