@@ -169,13 +169,13 @@ Replacements = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True)
 class SweepCells(Analysis):
-    """Scores of ``recipe+key=value`` over one key, with mean and deviation over seeds.
+    """Scores of ``recipe+parameter=value`` over one key, with mean and deviation over seeds.
 
     ``by`` is the key to draw, by default the only one. Nothing is embedded.
     """
 
     about = (
-        "score over a setting of a recipe, from the results of recipe+key=value; "
+        "score over a setting of a recipe, from the results of recipe+parameter=value; "
         "mean and deviation over seeds"
     )
     printed = ("points", "grid")
@@ -195,7 +195,8 @@ class SweepCells(Analysis):
             by those of two replaced parameters, or by the two values of one.
 
         Raises:
-            DataError: There are no results of a recipe with replaced parameters.
+            DataError: There are no results of a recipe with replaced parameters, or only results
+                of one setting.
         """
         points: list[PlainRow] = []
         grid: list[PlainRow] = []
@@ -215,6 +216,12 @@ class SweepCells(Analysis):
             recipe_points, recipe_grid = _tabulate(
                 name, scores_by_replacements, context.plan.catalogue
             )
+            if not recipe_points and not recipe_grid:
+                raise DataError(
+                    f"the results of '{name}' for {context.planned_task.name} are of one setting; "
+                    "there is nothing to compare it with",
+                    hint="train and score another one first",
+                )
             points += recipe_points
             grid += recipe_grid
         return {"points": sorted(points, key=_sort_key), "grid": grid}

@@ -150,7 +150,7 @@ def compare(
             encoders can be compared.
     """
     catalogue = catalogue or Catalogue()
-    results_by_name = _find_compared(encoders, Path(results), catalogue)
+    results_by_name = _find_compared(encoders, Path(results), tasks, catalogue)
     return build_comparison(
         results_by_name,
         catalogue,
@@ -165,7 +165,10 @@ def compare(
 
 
 def _find_compared(
-    encoders: Sequence[object], results_folder: Path, catalogue: Catalogue
+    encoders: Sequence[object],
+    results_folder: Path,
+    tasks: str | Sequence[str] | None,
+    catalogue: Catalogue,
 ) -> dict[str, Sequence[Result]]:
     """Return the results of each encoder to compare, by the encoder's name or folder.
 
@@ -176,6 +179,7 @@ def _find_compared(
     Args:
         encoders: Results or a Result of one encoder or several, and names or folders of encoders.
         results_folder: The folder that names are looked up in.
+        tasks: The tasks and suites to compare; None for all. Passed Results may have others.
         catalogue: The cards of encoders.
 
     Raises:
@@ -211,6 +215,7 @@ def _find_compared(
             on_problem=raise_problem,
             # Five frames up is the line of the user that calls stsbench.compare.
             on_notice=partial(warnings.warn, stacklevel=5),
+            tasks=tasks,
         )
     # The loose results are grouped together, so that an encoder with results from before and after
     # a change of its weights becomes two encoders with different names.

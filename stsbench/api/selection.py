@@ -23,13 +23,15 @@ from stsbench.check.lock import CheckSide, lock_cell
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError, Remedy, StsbenchError, UnknownName
 from stsbench.core.names import split_names
-from stsbench.data.task import tasks_in_order
+from stsbench.data.task import expand_names, tasks_in_order
 from stsbench.encoders.runs import RUN_FILE
 from stsbench.evaluators.belief import believe
 from stsbench.results.folder import read_folder
 from stsbench.results.groups import EncoderDirectory
 from stsbench.results.record import Result
 
+_ENCODER_FILES = (RUN_FILE, "config.json", "modules.json")
+"""Files of which one is in the folder of an encoder: training's record, or a checkpoint's."""
 MessageCallback = Callable[[str], None]
 
 
@@ -164,9 +166,7 @@ def make_requested_tables(
     added = parse_added_rows(added_names, encoders_of_folder, catalogue, folder)
     reference = None
     if significance_against is not None:
-        names = [significance_against]
-        # One name gives one row, which has the results to test against.
-        (reference,) = parse_added_rows(names, encoders_of_folder, catalogue, folder)
+        reference = _find_reference(significance_against, added, encoders_of_folder, request)
     selected = select_results(encoders, encoders_of_folder, catalogue, folder)
     # By id(), because results cannot be in a set.
     shown_ids = {id(result) for result in selected}
@@ -187,6 +187,31 @@ def make_requested_tables(
     if rows_only and added:
         tables = list(map(_keep_added_rows, tables))
     return RequestedTables(tables, table_set.omitted, table_set.advice, results, further_suite)
+
+
+def _find_reference(
+    name: str, added: Sequence[AddedRow], encoders: EncoderDirectory, request: TableRequest
+) -> AddedRow:
+    """Return the encoder to test others against, as a row with its results.
+
+    Args:
+        name: Its name, or the name or label of a row that the user adds.
+        added: The rows that the user adds.
+        encoders: The encoders of the results folder.
+        request: Has the catalogue and the results folder.
+
+    Raises:
+        UnknownName: There are no results of it.
+    """
+    for row in added:
+        if name in (row.name, row.label):
+            return row
+    try:
+        (reference,) = parse_added_rows([name], encoders, request.catalogue, request.results_folder)
+    except UnknownName as error:
+        hint = f"{request.results_folder} has no results of it; published rows have none to test"
+        raise UnknownName("encoder", name, error.choices, hint=hint) from None
+    return reference
 
 
 def _keep_added_rows(table: Table) -> Table:
@@ -256,6 +281,7 @@ def select_compared_results(
     *,
     on_problem: MessageCallback,
     on_notice: MessageCallback,
+    tasks: str | Sequence[str] | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> dict[str, Sequence[Result]]:
     """Return the results of each encoder to compare, in the order of the tasks.
@@ -271,6 +297,7 @@ def select_compared_results(
         on_problem: Called with a line on each file that cannot be read, or has a wrong score.
         on_notice: Called with a line if there are older results of these encoders, and with one if
             some results cannot be verified.
+        tasks: The tasks and suites whose results are verified and returned; None for all.
         progress: Called with the number of results that are checked, and the total.
 
     Returns:
@@ -289,6 +316,10 @@ def select_compared_results(
     # Reads each folder once, and reports its broken files.
     reader = _FolderReader(catalogue, on_problem)
     results_by_spec = _read_compared(specs, results_folder, reader)
+    if tasks is not None:
+        task_ids = {*expand_names(tasks, catalogue)}
+        for spec, results in results_by_spec.items():
+            results_by_spec[spec] = [result for result in results if result.task in task_ids]
     all_results = [result for results in results_by_spec.values() for result in results]
     for encoders in reader.encoders_by_folder.values():
         if notice := encoders.describe_omitted(all_results):
@@ -369,11 +400,11 @@ def _read_compared(
 
 
 def _check_has_results(folder: str) -> None:
-    """Raise OutputError if a folder holds a trained encoder, not the results of one."""
-    # RUN_FILE is the record that training writes beside a trained encoder.
-    if (Path(folder) / RUN_FILE).is_file() and not read_folder(Path(folder)).all_results:
+    """Raise OutputError if a folder holds an encoder, not the results of one."""
+    is_encoder = any((Path(folder) / name).is_file() for name in _ENCODER_FILES)
+    if is_encoder and not read_folder(Path(folder)).all_results:
         raise OutputError(
-            f"'{folder}' holds a trained encoder and no results",
+            f"'{folder}' holds an encoder and no results",
             hint="score it, then compare what the results call it",
             remedy=Remedy("score", {"encoder": folder}),
         )

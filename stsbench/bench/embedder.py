@@ -636,9 +636,14 @@ class TaskEmbedder:
         return self._base_engine.engine.count_encoded(self.planned_task(task).texts())
 
     def milliseconds_per_sentence(self) -> float | None:
-        """Return how long a sentence took to embed, in batches; None if that was not measured."""
+        """Return how long a sentence took to embed, in batches; None if that was not measured.
+
+        Embeddings that were read from a file have no time: what computed them is not known.
+        """
         engine = self._base_engine.engine if self._base_engine is not None else None
         if engine is None or not engine.timed_texts:
+            return None
+        if isinstance(base_encoder(self.encoder.encoder), FixedTextsEncoder):
             return None
         return round(1000 * engine.timed_seconds / engine.timed_texts, 3)
 

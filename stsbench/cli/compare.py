@@ -77,6 +77,7 @@ def compare_command(
             catalogue,
             on_problem=partial(print_error, about="skipped"),
             on_notice=print_error,
+            tasks=tasks,
             progress=progress,
         )
     comparison = build_comparison(

@@ -135,6 +135,8 @@ def leaderboard_command(
         )
     if requested.further_suite:
         command = f"stsbench leaderboard --suite {requested.further_suite}"
+        if not {*requested.further_suite.split(",")} <= {*catalogue.paths("tasks")}:
+            command += " --cards DIR"
         print_error(f"further results: '{command}' shows them")
     print_errors("skipped", requested.omitted)
     older = directory.describe_omitted(requested.results)

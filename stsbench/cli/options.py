@@ -186,7 +186,11 @@ AgainstEncoders = Annotated[
     list[str], _names("Check only against these encoders, comma list.", "", encoder_names)
 ]
 ComparedEncoders = Annotated[
-    list[str], _argument("Names of encoders in the results folder, or folders of results.")
+    list[str],
+    _argument(
+        "Names of encoders in the results folder, or folders of results, comma lists too.",
+        callback=split_repeated_names,
+    ),
 ]
 FirstEncoder = Annotated[
     str, _argument("An encoder: a card's name, a Hub id, a folder or a card file.", encoder_names)

@@ -626,6 +626,9 @@ def _means_over_tasks(
             mean = mean_difference(comparable)
             # The mean over exactly the tasks of a suite has the suite's name.
             names = [name for name, tasks in suites.items() if set(tasks) == set(mean.tasks)]
+            # A mean over some of the tasks is labelled by their protocol.
+            if len(comparable) < len(task_differences):
+                names.append(str(comparable[0].difference.protocol["name"]))
             if names:
                 mean = replace(mean, task=f"{mean.task} ({names[0]})")
             yield MeasuredDifference(mean, _items_of_all_tasks(comparable))

@@ -279,7 +279,7 @@ def test_significance_against_marks_what_compare_calls_significant(stsbench, tmp
     ]
     assert row["mr_significance"] == "↓"
     assert r"\textsuperscript{$\downarrow$}" in stsbench.fine(*board, "--format", "latex")
-    assert "no results of" in stsbench.refused(
+    assert "has no results of it; published rows have none" in stsbench.refused(
         "leaderboard", "--suite", "mr", "--significance-against", "d"
     )
 

@@ -54,6 +54,15 @@ def test_compare_takes_folders(stsbench):
     assert mixed["differences"][0]["p"] == 1.0
 
 
+def test_compare_takes_a_comma_list(stsbench):
+    fill(Path("mine"))
+    fill(Path("results"))
+    by_blanks = stsbench.json("compare", "good", "bad", "mine/good")
+    assert stsbench.json("compare", "good,bad", "mine/good") == by_blanks
+    refused = stsbench.refused("compare", "good,,bad")
+    assert refused.startswith("encoders 'good,,bad': a name is missing beside a comma")
+
+
 def test_compare_answers_on_a_margin_in_points_as_python_does(stsbench):
     fill(Path("results"))
     pair = ("good", "bad", "--tasks", "sts12,mr")
@@ -88,7 +97,7 @@ def test_compare_of_a_folder_of_training_says_that_it_holds_no_results(stsbench)
     Path("runs/mine/config.json").write_text("{}")
     refused = stsbench.refused("compare", "good", "runs/mine")
     assert (
-        refused.startswith("'runs/mine' holds a trained encoder and no results")
+        refused.startswith("'runs/mine' holds an encoder and no results")
         and "run --encoder" in refused
     )
 

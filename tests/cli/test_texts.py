@@ -12,6 +12,7 @@ import pytest
 
 from stsbench.core.provenance import strip_versions
 from stsbench.encoders.base import FloatArray
+from stsbench.encoders.engine import embed
 from tests.cli.commands import HASHED, QUICK
 
 
@@ -128,6 +129,18 @@ def test_scores_of_the_written_pairs_stand_beside_encoders(stsbench):
     assert "scores.npy" in stsbench.fine("compare", "hashed", "scores.npy")
     board = stsbench.fine("leaderboard", "--suite", "quickstart", "--format", "markdown")
     assert "scores.npy‖" in board and "‖ scores pairs itself; no embeddings" in board
+
+
+def test_what_a_file_holds_has_no_time_to_embed(stsbench, files, monkeypatch):
+    monkeypatch.setattr(embed, "TEXTS_PER_BATCH", 16)
+    np.save("scores.npy", np.arange(300.0))
+    encoders = ["own_encoders:Hashed,file:by_text.npz,file:by_text.npz+dimensions=8"]
+    results = stsbench.json("run", *encoders, "--similarities", "scores.npy", *QUICK)["results"]
+    times = [result["run"]["ms_per_sentence"] for result in results]
+    assert times[0] is not None and times[1:] == [None, None, None]
+    board = ("leaderboard", "--suite", "quickstart", "--format", "markdown", "--rows-only")
+    rows = stsbench.fine(*board, "--columns", "ms").splitlines()
+    assert sum(row.endswith(" – |") for row in rows) == 3
 
 
 def test_what_needs_embeddings_is_refused_at_the_start(stsbench):

@@ -83,7 +83,10 @@ def test_a_task_of_two_splits_is_in_the_mean_by_the_split_of_the_others():
             side.append(msgspec.structs.replace(one, task=task, split=split))
     found = compare(sides, settings=FEW)
     (mean,) = [one for one in found.differences if one.is_average]
-    assert (mean.task, sorted(mean.tasks)) == ("mean of 3 tasks", ["sts12", "sts13", "stsb"])
+    assert (mean.task, sorted(mean.tasks)) == (
+        "mean of 3 tasks (simcse)",
+        ["sts12", "sts13", "stsb"],
+    )
     on_test = {one.difference for one in found.differences if one.split == "test"}
     assert mean.difference == pytest.approx(min(on_test)) and len(on_test) == 1
     named = {row[0] for row in difference_columns(found.differences)[1]}
@@ -318,7 +321,14 @@ def test_the_mean_is_over_the_tasks_of_one_protocol():
     ]
     first, second = ([results[at] for results in (*two, *probes)] for at in (0, 1))
     found = by_task(compare({"a": first, "b": second}, settings=FEW))
-    assert list(found) == ["sts12", "sts13", "mr", "cr", "mean of 2 tasks"]
+    assert list(found) == [
+        "sts12",
+        "sts13",
+        "mr",
+        "cr",
+        "mean of 2 tasks (simcse)",
+        "mean of 2 tasks (senteval)",
+    ]
     means = [d for d in compare({"a": first, "b": second}, settings=FEW).differences[4:]]
     assert [(m.tasks, m.protocol["name"]) for m in means] == [
         (("sts12", "sts13"), "simcse"),

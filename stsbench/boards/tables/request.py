@@ -165,7 +165,8 @@ class TableRequest:
             ]
             raise ProtocolError(
                 f"suite '{name}' has no mean to rank by",
-                hint=f"suites with one: {', '.join(suites_with_mean)}",
+                hint=f"suites with one: {format_some(suites_with_mean)}; on one task, compare the "
+                "encoders with each other",
             )
         selected = self._select_results(suite.tasks)
         if is_mteb_board(suite, self.show, has_imported=bool(self.imported)):
@@ -367,7 +368,13 @@ class TableRequest:
             # Here, because the module imports numpy, which takes long.
             from stsbench.boards.tables.significant import mark_significant
 
-            trusted = list(self.select_trusted(self.reference.results))
+            columns = [column for table in tables for column in table.columns]
+            shown_tasks = {column.spec.task for column in columns if column.spec is not None}
+            trusted = list(
+                self.select_trusted(
+                    result for result in self.reference.results if result.task in shown_tasks
+                )
+            )
             reference = self.reference._replace(results=trusted)
             tables = [mark_significant(table, reference) for table in tables]
         return TableSet(tables, omitted, all_advice)

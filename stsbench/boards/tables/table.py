@@ -191,6 +191,19 @@ class Row:
         """Return the cell of a column; an empty one if the row has none."""
         return self.cells.get(column_key, EMPTY_CELL)
 
+    def explain_symbol(self, symbol: str) -> str:
+        """Return why a symbol is printed behind the name of this row of a table.
+
+        For example the work that a quoted row was taken from. The text is empty if the row has no
+        reason of its own for the symbol.
+        """
+        reasons_by_symbol = {
+            MISPRINT: self.misprint,
+            QUOTED: self.quoted_from or self.source,
+            IMPORTED: self.imported,
+        }
+        return reasons_by_symbol.get(symbol, "")
+
     @property
     def is_measured(self) -> bool:
         """Whether any of its cells has a measured number."""
