@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from stsbench.check.lock import CheckSide, LockedCell
     from stsbench.check.verdicts import CheckReport
     from stsbench.core.catalogue import Catalogue
+    from stsbench.results.record import Result
 
 MAX_VERDICTS = 24
 """A table with more verdicts shows only those to report."""
@@ -305,7 +306,7 @@ def _print_check(report: CheckReport) -> None:
             )
     reasons = Counter(verdict.not_verified for verdict in report.verdicts if verdict.not_verified)
     for reason, count in reasons.items():
-        print_paragraph(f"not verified: {format_count(count, 'cell')}: {reason}")
+        print_paragraph(f"not verified: {format_count(count, 'cell')}: {_describe_reason(reason)}")
     print_paragraph(f"{report.summary}; scores are times 100")
 
 
@@ -364,16 +365,24 @@ def lock_command(
     if as_json:
         print_json(report)
     else:
-        print_text(_describe_lock(report))
+        print_text(_describe_lock(report, side.unverified))
 
 
-def _describe_lock(report: Mapping[str, Any]) -> str:
+def _describe_reason(reason: str) -> str:
+    """Return why a score is not verified, with the option that helps if its card is missing."""
+    from stsbench.evaluators.belief import NO_CARD_REASON
+
+    return reason.replace(NO_CARD_REASON, f"{NO_CARD_REASON}; your own need --cards DIR")
+
+
+def _describe_lock(report: Mapping[str, Any], unverified: Mapping[str, Sequence[Result]]) -> str:
     """Return as text how many scores were written to a lock file, and what a check of them lacks.
 
     Args:
         report: What ``--json`` prints: the file (``lock``), the number of scores (``cells``), and
-            the numbers of those without per-item columns (``without_items``), not verified
-            (``not_verified``), and of a single training seed (``single_seeds``).
+            the numbers of those without per-item columns (``without_items``), and of a single
+            training seed (``single_seeds``).
+        unverified: The scores that are not verified, by the reason.
     """
     n_cells = report["cells"]
     text = f"locked {format_count(n_cells, 'cell')} in {report['lock']}"
@@ -382,8 +391,8 @@ def _describe_lock(report: Mapping[str, Any]) -> str:
             f"; {report['without_items']} without what a paired test needs, "
             "for their per-item columns are missing"
         )
-    if report["not_verified"]:
-        text += f"; {report['not_verified']} not verified"
+    for reason, results in unverified.items():
+        text += f"; {len(results)} not verified: {_describe_reason(reason)}"
     if report["single_seeds"]:
         text += (
             f"; {report['single_seeds']} of a single training seed, "

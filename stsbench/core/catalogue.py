@@ -248,7 +248,13 @@ class Catalogue:
         """Return the file of a card; ``noun`` describes the kind of card in the message."""
         paths = self.paths(kind)
         if name not in paths:
-            raise UnknownName(noun, name, paths, remedy=Remedy("list", {"kind": f"{noun}s"}))
+            raise UnknownName(
+                noun,
+                name,
+                paths,
+                hint="cards of your own need `catalogue=DIR`",
+                remedy=Remedy("list", {"kind": f"{noun}s"}),
+            )
         return paths[name]
 
     def suites(self) -> dict[str, cards.Suite]:

@@ -48,6 +48,7 @@ INTERVAL_ROUNDING = 1e-6
 SCORE_ROUNDING = 1e-4
 """The largest distance of a probe's rounded score from the share that its interval is of."""
 RUN_AGAIN_HINT = "; run the cell again"
+NO_CARD_REASON = "no folder of cards holds the card of its task"
 NO_ITEM_FILE_REASON = "its per-item columns are not here"
 Standing = Literal["verified", "failed", "not verified"]
 
@@ -111,7 +112,7 @@ class VerifiedFile:
             The evaluator; None if a message was added.
         """
         if result.task not in catalogue.paths("tasks"):
-            self.unverified_reasons.append("no folder of cards holds the card of its task")
+            self.unverified_reasons.append(NO_CARD_REASON)
             return None
         card = catalogue.task(result.task)
         try:

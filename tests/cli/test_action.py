@@ -16,7 +16,7 @@ import pytest
 
 import stsbench as package
 from stsbench.check.lock import read_lock, to_lock
-from tests.cli.commands import OWN_ENCODERS, Command, write
+from tests.cli.commands import OWN_ENCODERS, Command, make_own, write
 
 ROOT = Path(package.__file__).parent.parent
 
@@ -138,6 +138,19 @@ def test_the_actions_steps_score_and_check(stsbench: Command, own: Path, tmp_pat
     assert where.replace("${{ runner.temp }}", str(tmp_path / "runner")) == str(
         tmp_path / "runner/stsbench/store"
     )
+
+
+def test_the_action_scores_and_verifies_a_task_of_ones_own(
+    stsbench: Command, own: Path, tmp_path: Path
+):
+    cards, data = map(str, make_own(tmp_path))
+    action = Action(tmp_path, own)
+    inputs = {"tasks": "table", "cards": cards, "data": data}
+    assert action("Score", encoder="mine", results="results", **inputs).code == 0
+    stsbench.fine("lock", "results", "--cards", cards)
+    inputs = {"cards": cards, "results": "results", "against": "scores.lock.json"}
+    checked = action("Check", strict="true", **inputs)
+    assert checked.code == 0 and "1 cell: 1 fine" in checked.out, checked.out
 
 
 def test_the_page_on_ci_locks_what_its_workflow_scores(own: Path, tmp_path: Path):

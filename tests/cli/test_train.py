@@ -179,7 +179,10 @@ def test_a_dry_run_refuses_a_pooling_that_cannot_be_saved(stsbench, little, monk
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["litle"], "unknown recipe 'litle'; did you mean 'little'"),
+        (
+            ["litle"],
+            "unknown recipe 'litle'; did you mean 'little'?; cards of your own need --cards DIR",
+        ),
         (["little"], "no checkpoint to start from; pass --base FOLDER (any masked language model)"),
         (["little", "--base", "/nowhere/at/all"], "does not exist"),
         (
