@@ -115,6 +115,7 @@ def _load_pairs(plan: RunPlan) -> PairSplit | None:
         sentences2=[split.sentences2[row] for row in rows],
         gold=split.gold[rows],
         subset=[split.subset[row] for row in rows],
+        locations=(),
     )
 
 

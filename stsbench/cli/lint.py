@@ -47,7 +47,7 @@ def lint_command(
 
     Without a task or file it checks all tasks whose data are on this machine. The exit code is 1 if
     there is a warning: something by which a score is wrong. What is in splits that are not scored,
-    and what is only unusual, is a note. Items are counted from 0.
+    and what is only unusual, is a note. Items are named by their line, or counted from 0.
 
     Example: stsbench lint pairs.csv --near 0.9
     Example: stsbench lint stsb --ignore doubled,leak --json
@@ -235,5 +235,19 @@ def _describe_finding(finding: Mapping[str, Any]) -> dict[str, str]:
         "check": finding["check"],
         "level": finding["level"],
         "items": finding["share"],
-        "what": f"{finding['message']} ({format_some([*map(str, finding['items'])])})",
+        "what": f"{finding['message']} ({_describe_items(finding)})",
     }
+
+
+def _describe_items(finding: Mapping[str, Any]) -> str:
+    """Return the first items of a finding: their lines in the file, or their indices in the split.
+
+    Args:
+        finding: What a check has found: the indices of the ``items``, counted from 0, and their
+            ``locations``, such as ``a.csv: line 3``, which are empty if they are not known.
+    """
+    # The file and the line of each item.
+    parts = [location.rpartition(": ") for location in finding["locations"]]
+    if len({path for path, _, _ in parts}) == 1:
+        return format_some([line for _, _, line in parts])
+    return format_some(finding["locations"] or [*map(str, finding["items"])])

@@ -462,7 +462,9 @@ class Finding:
     n: int
     """The number of items of the split."""
     items: Sequence[int]
-    """The positions of the items that the finding is about, counted from 0."""
+    """The positions in the split of the items that the finding is about, counted from 0."""
+    locations: Sequence[str]
+    """The file and line of each of these items; empty if they are not known."""
     message: str
     """What is wrong with these items, the end of a sentence."""
 
@@ -495,6 +497,7 @@ def check_data(
     """
     findings: list[Finding] = []
     for checked in data.checked_splits.values():
+        locations = checked.split.locations
         for check in CHECKS:
             is_warning = checked.is_scored and check.level == "warning"
             is_quick_warning = is_warning and check.is_quick
@@ -509,6 +512,7 @@ def check_data(
                         split=checked.name,
                         n=checked.split.n,
                         items=objection.items,
+                        locations=[locations[item] for item in objection.items if locations],
                         message=check.message + objection.detail,
                     )
                 )

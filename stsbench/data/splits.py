@@ -28,6 +28,8 @@ class _Sentences:
     """The fields with the sentences: two for pairs."""
     target_column: ClassVar[str]
     """The field with the score, class or image of each item."""
+    locations: Sequence[str] = ()
+    """The file and line of each item, such as ``a.csv: line 3``; empty if they are not known."""
 
     @property
     def sides(self) -> tuple[Sequence[str], ...]:
@@ -67,6 +69,7 @@ class PairSplit(_Sentences):
     """Sentences of pairs without a gold score: never scored, training text of some methods."""
     ungraded_known: bool = True
     """False if the release has ungraded pairs and this source lacks them."""
+    locations: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +81,7 @@ class LabelledSplit(_Sentences):
     labels: IntArray
     classes: Sequence[str] = ()
     """The names of the classes; empty if they have none."""
+    locations: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +94,7 @@ class LabelledPairSplit(_Sentences):
     labels: IntArray
     classes: Sequence[str] = ()
     """The names of the classes; empty if they have none."""
+    locations: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -173,7 +173,10 @@ def test_lint_prints_what_is_wrong_where(stsbench):
     code, out, err = stsbench("lint", "pairs.tsv")
     assert (code, err) == (1, "")
     words = " ".join(out.split())
-    assert "2 of 12 have the same texts and other" in words and "3 points apart (1, 11)" in words
+    assert (
+        "2 of 12 have the same texts and other" in words
+        and "3 points apart (line 3, line 13)" in words
+    )
     assert out.startswith("pairs.tsv test: 12 items, 8 without a copy\n  warning: ")
     assert out.endswith("3 warnings, 0 notes\n")
     assert max(map(len, out.splitlines())) <= 80
@@ -194,6 +197,13 @@ def test_lint_takes_files_as_new_task_does_beside_tasks(stsbench):
         ("own.csv", 9),
         ("quickstart-en", 300),
     ]
+    # Line 4 of the file is repeated below a row that is left out.
+    write_table(Path("own.csv"), "u;v;rating", [*rows, rows[2]])
+    words = " ".join(stsbench("lint", *options, "--drop-unscored").out.split())
+    assert "1 of 10 repeat an earlier item (line 12) [doubled]" in words
+    (split,) = lint(stsbench, *options, "--drop-unscored")["splits"]
+    (doubled,) = (one for one in split["findings"] if one["check"] == "doubled")
+    assert (doubled["items"], doubled["locations"]) == ([9], [f"{Path.cwd()}/own.csv: line 12"])
     # A file has no task's options, and a task none of a file's.
     assert "--columns" in stsbench.refused("lint", "quickstart-en", "--columns", "gold=x")
     assert "quickstart-en" in stsbench.refused("lint", "quickstart-em")

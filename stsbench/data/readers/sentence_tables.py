@@ -9,6 +9,7 @@ order of the file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -238,8 +239,9 @@ def to_split(
         else:
             subset_cells = group.table.column(subset)
             subsets += [subset_cells[position] for position in group.positions]
+    locations = [row.where for row in rows]
     if roles.is_gold:
-        return _to_pair_split(rows, subsets)
+        return replace(_to_pair_split(rows, subsets), locations=locations)
     if classes is None:
         labels = sorted({row.target for row in rows})
         raise CardError(
@@ -247,7 +249,7 @@ def to_split(
             f"{roles.target!r} in params, such as classes = {labels[:6]}, "
             f"or say gold = {roles.target!r} if it holds scores"
         )
-    return to_labelled(rows, classes, clean_text)
+    return replace(to_labelled(rows, classes, clean_text), locations=locations)
 
 
 class SentenceRow(NamedTuple):
