@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from stsbench.check.lock import CheckSide, LockedCell
     from stsbench.check.verdicts import CheckReport
     from stsbench.core.catalogue import Catalogue
-    from stsbench.results.record import Result
 
 MAX_VERDICTS = 24
 """A table with more verdicts shows only those to report."""
@@ -343,10 +342,9 @@ def lock_command(
     current_results = side.results()
     if not current_results:
         raise DataError(f"{results}: holds no results to lock")
-    n_unverified = sum(map(len, side.unverified.values()))
-    if strict and n_unverified:
-        reasons = describe_unverified(side.unverified, len(current_results))
-        raise DataError(f"{results}: {reasons}; nothing is locked")
+    notice = _describe_reason(describe_unverified(side.unverified, len(current_results)))
+    if strict and notice:
+        raise DataError(f"{results}: {notice}; nothing is locked")
     # A row of the lock holds what a paired test needs of the per-item columns. If these are
     # missing, an earlier lock in the same file may have it.
     earlier_cells: list[LockedCell] = []
@@ -359,30 +357,30 @@ def lock_command(
         "cells": len(cells),
         "encoders": sorted({cell.encoder for cell in cells}),
         "without_items": sum(cell.paired is None for cell in cells),
-        "not_verified": n_unverified,
+        "not_verified": sum(map(len, side.unverified.values())),
         "single_seeds": sum(len(seeds) == 1 for seeds in group_seeds(cells).values()),
     }
     if as_json:
         print_json(report)
     else:
-        print_text(_describe_lock(report, side.unverified))
+        print_text(_describe_lock(report, notice))
 
 
 def _describe_reason(reason: str) -> str:
-    """Return why a score is not verified, with the option that helps if its card is missing."""
+    """Return why scores are not verified, with the option that helps if a card is missing."""
     from stsbench.evaluators.belief import NO_CARD_REASON
 
     return reason.replace(NO_CARD_REASON, f"{NO_CARD_REASON}; your own need --cards DIR")
 
 
-def _describe_lock(report: Mapping[str, Any], unverified: Mapping[str, Sequence[Result]]) -> str:
+def _describe_lock(report: Mapping[str, Any], notice: str) -> str:
     """Return as text how many scores were written to a lock file, and what a check of them lacks.
 
     Args:
         report: What ``--json`` prints: the file (``lock``), the number of scores (``cells``), and
             the numbers of those without per-item columns (``without_items``), and of a single
             training seed (``single_seeds``).
-        unverified: The scores that are not verified, by the reason.
+        notice: How many scores are not verified, and why; empty if all are.
     """
     n_cells = report["cells"]
     text = f"locked {format_count(n_cells, 'cell')} in {report['lock']}"
@@ -391,8 +389,8 @@ def _describe_lock(report: Mapping[str, Any], unverified: Mapping[str, Sequence[
             f"; {report['without_items']} without what a paired test needs, "
             "for their per-item columns are missing"
         )
-    for reason, results in unverified.items():
-        text += f"; {len(results)} not verified: {_describe_reason(reason)}"
+    if notice:
+        text += f"; {notice}"
     if report["single_seeds"]:
         text += (
             f"; {report['single_seeds']} of a single training seed, "

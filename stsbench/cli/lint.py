@@ -229,25 +229,15 @@ def _describe_finding(finding: Mapping[str, Any]) -> dict[str, str]:
     """Return a finding as texts: its ``check``, its ``level``, how many ``items``, and ``what``.
 
     Args:
-        finding: What a check has found in a split: also its message, and the indices of the items.
+        finding: What a check has found in a split: also its message, and the indices of the items
+            and their ``locations``, which are empty if they are not known.
     """
+    # The file and line of each item, if they are known.
+    names = [Path(location).name for location in finding["locations"]]
+    names = names or [*map(str, finding["items"])]
     return {
         "check": finding["check"],
         "level": finding["level"],
         "items": finding["share"],
-        "what": f"{finding['message']} ({_describe_items(finding)})",
+        "what": f"{finding['message']} ({format_some(names)})",
     }
-
-
-def _describe_items(finding: Mapping[str, Any]) -> str:
-    """Return the first items of a finding: their lines in the file, or their indices in the split.
-
-    Args:
-        finding: What a check has found: the indices of the ``items``, counted from 0, and their
-            ``locations``, such as ``a.csv: line 3``, which are empty if they are not known.
-    """
-    # The file and the line of each item.
-    parts = [location.rpartition(": ") for location in finding["locations"]]
-    if len({path for path, _, _ in parts}) == 1:
-        return format_some([line for _, _, line in parts])
-    return format_some(finding["locations"] or [*map(str, finding["items"])])

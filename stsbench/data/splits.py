@@ -21,6 +21,7 @@ from stsbench.core.files import file_sha256
 from stsbench.numbers.statistics import BoolArray, Float64Array, IntArray
 
 
+@dataclass(frozen=True, kw_only=True)
 class _Sentences:
     """The texts of a split, in one column or two, and a target per item."""
 
@@ -69,7 +70,6 @@ class PairSplit(_Sentences):
     """Sentences of pairs without a gold score: never scored, training text of some methods."""
     ungraded_known: bool = True
     """False if the release has ungraded pairs and this source lacks them."""
-    locations: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,6 @@ class LabelledSplit(_Sentences):
     labels: IntArray
     classes: Sequence[str] = ()
     """The names of the classes; empty if they have none."""
-    locations: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +93,6 @@ class LabelledPairSplit(_Sentences):
     labels: IntArray
     classes: Sequence[str] = ()
     """The names of the classes; empty if they have none."""
-    locations: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -75,71 +75,32 @@ def check_targets(
     looks_like_score = target.is_number or is_called_score
     need_numbers = is_gold or (looks_like_score and not labels)
     has_commas = has_decimal_commas(target.cells)
-
-    def describe_problem(cell: str) -> str:
-        """Return what is wrong with a cell, other than that it is beyond the scale."""
-        if is_gold and settings.drop_unscored and is_missing(cell):
-            return ""
-        return _describe_problem(cell, target, need_numbers=need_numbers, has_commas=has_commas)
-
-    messages = _describe_cells(split_tables, target, describe_problem)
-    if messages:
-        raise DataError(
-            f"column {target.key!r} has rows without a valid "
-            f"{'score' if need_numbers else 'label'}: {'; '.join(messages)}",
-            hint="; ".join(
-                _find_hints(
-                    split_tables, target, settings, is_gold=is_gold, need_numbers=need_numbers
-                )
-            ),
-        )
-    if is_gold and settings.scale is not None:
-        _check_scale(split_tables, target, settings.scale)
-
-
-def _check_scale(split_tables: SplitTables, target: DataColumn, scale: tuple[float, float]) -> None:
-    """Check that gold scores are on the scale that the user gives.
-
-    Args:
-        split_tables: The tables of all splits.
-        target: The column of the scores; its cells are numbers, or missing and left out.
-        scale: The lowest and the highest possible score.
-
-    Raises:
-        DataError: Some are not; the message names their rows.
-    """
-
-    def describe_problem(cell: str) -> str:
-        """Return a note on a score that is beyond the scale."""
-        return "" if is_missing(cell) else _describe_beyond_scale(cell, scale)
-
-    messages = _describe_cells(split_tables, target, describe_problem)
-    if messages:
-        raise DataError(
-            f"column {target.key!r} has scores that are not on the scale: {'; '.join(messages)}",
-            hint="mend them, or give another `scale`",
-        )
-
-
-def _describe_cells(
-    split_tables: SplitTables, column: DataColumn, describe: Callable[[str], str]
-) -> list[str]:
-    """Return a message for each table on the rows whose cell in a column has a problem.
-
-    Args:
-        split_tables: The tables of all splits.
-        column: The column.
-        describe: A function of a cell, without blanks around it, that returns what is wrong with
-            it; an empty text if nothing is.
-    """
     messages: list[str] = []
+    # The file and line of each cell with a decimal point.
+    with_point: list[str] = []
     for table in split_tables.distinct_tables():
-        position = table.column_position(column.key)
-        problems = [describe((cells[position] or "").strip()) for cells in table.rows]
-        notes = {row: problem for row, problem in enumerate(problems) if problem}
+        position = table.column_position(target.key)
+        # Position of a row -> what is wrong with its cell.
+        notes: dict[int, str] = {}
+        for row, cells in enumerate(table.rows):
+            cell = (cells[position] or "").strip()
+            if is_gold and settings.drop_unscored and is_missing(cell):
+                continue
+            if "." in cell and not is_missing(cell):
+                with_point.append(table.locate_row(row))
+            problem = _describe_problem(
+                cell, target, need_numbers=need_numbers, has_commas=has_commas
+            )
+            if not problem and is_gold and settings.scale is not None:
+                problem = _describe_beyond_scale(cell, settings.scale)
+            if problem:
+                notes[row] = problem
         if notes:
             messages.append(table.describe_rows(notes))
-    return messages
+    if messages:
+        raise _invalid_targets_error(
+            target, messages, with_point, settings, is_gold=is_gold, need_numbers=need_numbers
+        )
 
 
 def _describe_problem(
@@ -173,47 +134,37 @@ def _describe_beyond_scale(score: str, scale: tuple[float, float]) -> str:
     return "" if is_on_scale else f"{format_field(score)} is not in {low:g} to {high:g}"
 
 
-def _find_hints(
-    split_tables: SplitTables,
+def _invalid_targets_error(
     target: DataColumn,
+    messages: Sequence[str],
+    with_point: Sequence[str],
     settings: ScoreSettings,
     *,
     is_gold: bool,
     need_numbers: bool,
-) -> list[str]:
-    """Return advice for a user some of whose scores or labels are not valid.
+) -> DataError:
+    """Return the error to raise if some cells of the target, the scored column, are not valid.
 
     Args:
-        split_tables: The tables of all splits.
-        target: The column of the scores or labels.
+        target: The column.
+        messages: For each table, the rows whose cells are not valid.
+        with_point: The file and line of each cell with a decimal point.
         settings: How the user wants scores to be read.
-        is_gold: Whether the column is read as gold scores.
+        is_gold: Whether the target is read as a gold score.
         need_numbers: Whether its cells must be numbers, also if they are read as labels.
     """
-    hints = ["mend them"]
-    if need_numbers and any(map(DECIMAL_COMMA.fullmatch, target.cells)):
-        first_point = _find_decimal_point(split_tables, target)
-        if first_point:
-            hints.append(f"decimal commas count only if no score has a point, as has {first_point}")
+    kind = "score" if need_numbers else "label"
+    hints = ["mend them, or give another `scale`" if settings.scale else "mend them"]
+    if need_numbers and with_point and any(map(DECIMAL_COMMA.fullmatch, target.cells)):
+        hints.append(f"decimal commas count only if no score has a point, as in {with_point[0]}")
     if is_gold and not settings.drop_unscored:
         hints.append("`drop_unscored` leaves out rows without a score")
     if need_numbers:
         hints.append("`labels` takes all that the column holds for classes")
-    return hints
-
-
-def _find_decimal_point(split_tables: SplitTables, target: DataColumn) -> str:
-    """Return where a column has a decimal point for the first time, as ``a.csv: line 3: '4.5'``.
-
-    The text is empty if no cell has one.
-    """
-    for table in split_tables.distinct_tables():
-        position = table.column_position(target.key)
-        for row, cells in enumerate(table.rows):
-            cell = cells[position] or ""
-            if "." in cell and not is_missing(cell):
-                return table.describe_rows({row: format_field(cell)})
-    return ""
+    return DataError(
+        f"column {target.key!r} has rows without a valid {kind}: {'; '.join(messages)}",
+        hint="; ".join(hints),
+    )
 
 
 def describe_reading(

@@ -47,7 +47,7 @@ from stsbench.encoders.base import Encoder, FloatArray
 from stsbench.encoders.checkpoint import Checkpoint, find_checkpoint
 from stsbench.encoders.metadata import check_own_name
 from stsbench.encoders.runs import RUN_FILE, run_folder
-from stsbench.encoders.transformer.pooling import Pooling
+from stsbench.encoders.transformer.pooling import parse_training_poolings
 from stsbench.numbers.similarity import alignment, paired_cosine, paired_similarities, uniformity
 from stsbench.numbers.statistics import CORRELATIONS, Float64Array
 from stsbench.training.methods.registry import METHODS, METHODS_BY_TRAINER
@@ -188,9 +188,7 @@ def plan_training(
     if name:
         check_own_name(name, catalogue)
     # Also checked when the encoder is made, but a dry run makes none.
-    poolings = (card.student.pooling, card.student.test_pooling, card.selection.validation_pooling)
-    for pooling in filter(None, poolings):
-        Pooling.parse_for_training(pooling)
+    parse_training_poolings(card.student, card.selection.validation_pooling)
     return TrainPlan(
         name=name or recipe_name,
         card=card,

@@ -27,7 +27,11 @@ from stsbench.encoders.transformer.flat import (
     omits_padding,
     padding_computed,
 )
-from stsbench.encoders.transformer.pooling import FirstTokenPooling, Pooling
+from stsbench.encoders.transformer.pooling import (
+    FirstTokenPooling,
+    Pooling,
+    parse_training_poolings,
+)
 from stsbench.numbers.statistics import IntArray
 from stsbench.training.loop.on_cpu import Tokens, compute_in_parts
 
@@ -116,25 +120,6 @@ def fresh_layers(model: Any, *widths: int, bias: bool = True) -> list[torch.nn.L
     return layers
 
 
-def _parse_poolings(section: StudentSection, validation_pooling: str) -> list[Pooling]:
-    """Return the poolings for training, for tests and for validation, in this order.
-
-    A pooling makes an embedding of the hidden states of a sentence's tokens. Tests score the
-    trained encoder; validation scores it during training.
-
-    Args:
-        section: The recipe's section about the encoder to train, with the names of the poolings;
-            tests use the pooling of training if it names no other.
-        validation_pooling: The name of the pooling for validation; empty for that of tests.
-
-    Raises:
-        CardError: One of them is no pooling under which an encoder can be trained.
-    """
-    test_pooling = section.test_pooling or section.pooling
-    names = (section.pooling, test_pooling, validation_pooling or test_pooling)
-    return [Pooling.parse_for_training(name) for name in names]
-
-
 def _choose_max_length(requested: int | None, limit: int | None) -> int | None:
     """Return the number of tokens at which inputs are cut: the requested one, or else the limit.
 
@@ -219,7 +204,7 @@ class Student(torch.nn.Module):
         self.checkpoint = checkpoint
         self.max_length = _choose_max_length(section.max_length, limit=checkpoint.max_length())
         """The number of tokens at which inputs are cut, special tokens included; None for none."""
-        self.poolings = _parse_poolings(section, validation_pooling)
+        self.poolings = parse_training_poolings(section, validation_pooling)
         # That of training is called ``pooling``.
         self.pooling, self.test_pooling, self.validation_pooling = self.poolings
         self.chunk: int | None = None

@@ -312,13 +312,13 @@ def test_results_without_items_are_marked_in_one_line_by_what_reads_them(stsbenc
 def test_lock_and_check_say_what_is_not_verified_and_refuse_it_where_they_must(stsbench: Command):
     cards = ("--cards", "cards")
     assert stsbench.fine("lock", *cards).endswith(
-        "are missing; 1 not verified: its per-item columns are not here\n"
+        f"are missing; not verified: 1 of 2 results, {NO_ITEMS}\n"
     )
     # Its task is the user's own.
     without_cards = stsbench.fine("lock", "--out", "bare.json")
     assert without_cards.endswith(
-        "; 1 not verified: its per-item columns are not here; 1 not verified: no folder of cards "
-        "holds the card of its task; your own need --cards DIR\n"
+        f"; not verified: 1 of 2 results, {NO_ITEMS}; 1 of 2 results, each because no folder of "
+        "cards holds the card of its task; your own need --cards DIR\n"
     )
     assert "card of its task; your own need --cards DIR\n" in stsbench.fine(
         "check", "results", "--against", "bare.json"

@@ -175,7 +175,7 @@ def test_lint_prints_what_is_wrong_where(stsbench):
     words = " ".join(out.split())
     assert (
         "2 of 12 have the same texts and other" in words
-        and "3 points apart (line 3, line 13)" in words
+        and "3 points apart (pairs.tsv: line 3, pairs.tsv: line 13)" in words
     )
     assert out.startswith("pairs.tsv test: 12 items, 8 without a copy\n  warning: ")
     assert out.endswith("3 warnings, 0 notes\n")
@@ -200,7 +200,7 @@ def test_lint_takes_files_as_new_task_does_beside_tasks(stsbench):
     # Line 4 of the file is repeated below a row that is left out.
     write_table(Path("own.csv"), "u;v;rating", [*rows, rows[2]])
     words = " ".join(stsbench("lint", *options, "--drop-unscored").out.split())
-    assert "1 of 10 repeat an earlier item (line 12) [doubled]" in words
+    assert "1 of 10 repeat an earlier item (own.csv: line 12) [doubled]" in words
     (split,) = lint(stsbench, *options, "--drop-unscored")["splits"]
     (doubled,) = (one for one in split["findings"] if one["check"] == "doubled")
     assert (doubled["items"], doubled["locations"]) == ([9], [f"{Path.cwd()}/own.csv: line 12"])

@@ -167,11 +167,11 @@ def test_a_dry_run_refuses_a_pooling_that_cannot_be_saved(stsbench, little, monk
     monkeypatch.setitem(POOLINGS, "shortest", shortest)
     refused = stsbench.refused(*dry_run)
     assert refused.startswith("pooling 'shortest' cannot be trained under; choose one of cls, ")
-    assert refused.endswith(f"that it is saved as: {', '.join(LIBRARY_POOLINGS)}")
-    assert "a class of your own needs 'library'" in refused
+    assert refused.endswith(f"sentence-transformers: {', '.join(LIBRARY_POOLINGS)}")
+    assert "; or let 'library' in its class, which is '', name a pooling" in refused
     shortest.library = "min"
     refused = stsbench.refused(*dry_run)
-    assert "'library' of its class is 'min', and sentence-transformers has cls, max," in refused
+    assert "'library' in its class, which is 'min', name a pooling" in refused
     shortest.library = "max"
     stsbench.fine(*dry_run)
 

@@ -22,6 +22,8 @@ from stsbench.encoders.transformer.sbert_wk import MIN_LAYERS, wk_pool
 if TYPE_CHECKING:
     import torch
 
+    from stsbench.core.cards import StudentSection
+
     States = Sequence[torch.Tensor]
     Mask = torch.Tensor | None
 
@@ -52,35 +54,6 @@ class Pooling(ABC):
     """Whether it pools the ``[MASK]`` token of a template."""
     pools_second_copy: ClassVar[bool] = False
     """Whether it pools the second copy of the sentence in a template."""
-
-    @staticmethod
-    def parse_for_training(name: str) -> Pooling:
-        """Return the pooling of a name if an encoder can be trained under it.
-
-        A trained encoder is saved for sentence-transformers too. So that library must have the
-        pooling (``library`` is its name there), or it is that of a mask token.
-
-        Args:
-            name: As for :meth:`parse`.
-
-        Raises:
-            CardError: There is no such pooling, or sentence-transformers does not have it.
-        """
-        pooling = Pooling.parse(name)
-        library_names = ", ".join(LIBRARY_POOLINGS)
-        if pooling.library and pooling.library not in LIBRARY_POOLINGS:
-            raise CardError(
-                f"pooling '{pooling}' cannot be trained under: 'library' of its class is "
-                f"'{pooling.library}', and sentence-transformers has {library_names}"
-            )
-        if not pooling.library and not pooling.pools_mask_token:
-            trainable_names = [kind.name for kind in POOLINGS.values() if kind.library]
-            raise CardError(
-                f"pooling '{pooling}' cannot be trained under; "
-                f"choose one of {', '.join(trainable_names)}; a class of your own needs 'library', "
-                f"the pooling of sentence-transformers that it is saved as: {library_names}"
-            )
-        return pooling
 
     @staticmethod
     def parse(name: str) -> Pooling:
@@ -317,6 +290,37 @@ POOLINGS: dict[str, type[Pooling]] = {
     WordKernel.name: WordKernel,
 }
 """Every pooling by name; to add one, write a class above and add its row here."""
+
+
+def parse_training_poolings(section: StudentSection, validation_pooling: str) -> list[Pooling]:
+    """Return the poolings for training, for tests and for validation, in this order.
+
+    A pooling makes an embedding of the hidden states of a sentence's tokens. Tests score the
+    trained encoder; validation scores it during training.
+
+    Args:
+        section: The recipe's section about the encoder to train, with the names of the poolings;
+            tests use the pooling of training if it names no other.
+        validation_pooling: The name of the pooling for validation; empty for that of tests.
+
+    Raises:
+        CardError: One of them is no pooling under which an encoder can be trained.
+    """
+    test_pooling = section.test_pooling or section.pooling
+    names = (section.pooling, test_pooling, validation_pooling or test_pooling)
+    poolings = [Pooling.parse(name) for name in names]
+    for pooling in poolings:
+        # A trained encoder is saved for sentence-transformers too: so that library must have the
+        # pooling (``library`` is its name there), or it is that of a mask token.
+        if pooling.library not in LIBRARY_POOLINGS and not pooling.pools_mask_token:
+            trainable_names = [kind.name for kind in POOLINGS.values() if kind.library]
+            raise CardError(
+                f"pooling '{pooling}' cannot be trained under; choose one of "
+                f"{', '.join(trainable_names)}; or let 'library' in its class, which is "
+                f"'{pooling.library}', name a pooling of sentence-transformers: "
+                f"{', '.join(LIBRARY_POOLINGS)}"
+            )
+    return poolings
 
 
 def masked_mean(state: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
