@@ -20,7 +20,9 @@ from stsbench.boards.tables.table import (
     TableColumn,
     TableNumber,
 )
-from stsbench.core.errors import StsbenchError, UnknownName, look_up
+from stsbench.core.errors import AdvisingNote, StsbenchError, UnknownName, look_up
+from stsbench.core.wording import format_some
+from stsbench.results.folder import make_rescore_remedy
 
 LANGUAGES_FILE = Path(__file__).parent / "languages.json"
 MEMBER_CODES = {"zho": "cmn", "ara": "arb"}
@@ -155,6 +157,12 @@ def _find_fact(row: Row, name: str) -> TableNumber | None:
     return TableNumber(statistics.median(values)) if values else None
 
 
+def _is_untimed(row: Row) -> bool:
+    """Return whether a row has no time and all its runs have found stored embeddings."""
+    is_stored = all(result.run.get("from_store") for result in row.results)
+    return is_stored and _find_fact(row, MILLISECONDS) is None
+
+
 @dataclass(frozen=True, kw_only=True)
 class RowFilter:
     """A choice of a table's rows, and their order.
@@ -235,7 +243,7 @@ class RowFilter:
         table = add_fact_columns(table, self.columns)
         sort_column = self._find_column(table) if self.sort else None
         n_omitted = 0
-        n_unknown = 0
+        unknown_rows: list[Row] = []
         groups = []
         for group in table.groups:
             fitting_rows = []
@@ -246,7 +254,7 @@ class RowFilter:
                     fitting_rows.append(row)
                 elif False not in checks:
                     # No fact speaks against the row, but one is not known.
-                    n_unknown += 1
+                    unknown_rows.append(row)
             if sort_column is not None:
                 fitting_rows = sort_rows(fitting_rows, sort_column)
             chosen_rows = fitting_rows[: self.top]
@@ -254,11 +262,40 @@ class RowFilter:
             if chosen_rows:
                 groups.append(replace(group, rows=chosen_rows))
         notes = list(table.notes)
+        table = replace(table, groups=groups)
+        if sort_column and not any(_find_number(row, sort_column) for row in table.rows()):
+            is_mean = sort_column.kind in ("average", "exact")
+            reason = "no row has scores of all tasks" if is_mean else "no row has one"
+            notes.append(f"not sorted by {sort_column.key}: {reason}")
+        # The last note, because it is the reason if no row is shown.
         if n_omitted:
-            unknown = f", {n_unknown} of them because the facts are not known" if n_unknown else ""
-            rows = "1 row is" if n_omitted == 1 else f"{n_omitted} rows are"
-            notes.append(f"{rows} not shown{unknown} ({self.describe()})")
-        return replace(table, groups=groups, notes=notes)
+            notes.append(self._describe_omitted(n_omitted, unknown_rows))
+        return replace(table, notes=notes)
+
+    def _describe_omitted(self, n_omitted: int, unknown_rows: Sequence[Row]) -> str:
+        """Return a note on the rows that are not shown.
+
+        If some have no time because their embeddings were stored already, the note has a remedy: to
+        score them again without stored embeddings.
+
+        Args:
+            n_omitted: How many rows are not shown.
+            unknown_rows: Those of them that have a fact which is not known.
+        """
+        rows = "1 row is" if n_omitted == 1 else f"{n_omitted} rows are"
+        unknown = ""
+        if unknown_rows:
+            labels = format_some([row.label for row in unknown_rows])
+            unknown = f", {len(unknown_rows)} of them because the facts are not known: {labels}"
+        note = f"{rows} not shown{unknown} ({self.describe()})"
+        untimed = [result for row in unknown_rows if _is_untimed(row) for result in row.results]
+        if self.max_ms is None or not untimed:
+            return note
+        rescore = make_rescore_remedy(untimed)
+        return AdvisingNote(
+            f"{note}; embeddings that were stored already have no time",
+            rescore._replace(arguments={**rescore.arguments, "store": None}),
+        )
 
     def _check_facts(self, traits: EncoderTraits) -> list[bool | None]:
         """Return whether an encoder has each fact that this filter asks for.
@@ -329,6 +366,12 @@ class RowFilter:
         raise UnknownName("column", self.sort, keys, hint=f"has {', '.join(keys)}")
 
 
+def _find_number(row: Row, column: TableColumn) -> TableNumber | None:
+    """Return the number to sort a row by, the measured one if there is one; None if none."""
+    cell = row.cell(column.key)
+    return cell.measured or cell.published
+
+
 def sort_rows(rows: Sequence[Row], column: TableColumn) -> list[Row]:
     """Return rows sorted by a column: the best number first, and rows without a number last.
 
@@ -337,8 +380,7 @@ def sort_rows(rows: Sequence[Row], column: TableColumn) -> list[Row]:
     """
 
     def sort_key(row: Row) -> tuple[bool, float]:
-        cell = row.cell(column.key)
-        number = cell.measured or cell.published
+        number = _find_number(row, column)
         if number is None:
             return True, 0.0
         is_descending = column.better == "high"

@@ -36,6 +36,7 @@ from stsbench.boards.tables.uncertainty import rank_tables
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import (
+    AdvisingNote,
     DataError,
     ProtocolError,
     Remedy,
@@ -239,7 +240,11 @@ class TableRequest:
         if not tables_with_rows:
             # The filter has added the last note, on how many rows do not fit.
             notes = [table.notes[-1] for table in filtered_tables if table.notes]
-            raise DataError(f"no row fits: {'; '.join(notes)}")
+            reasons = [note.reason if isinstance(note, AdvisingNote) else note for note in notes]
+            remedies = [note.remedy for note in notes if isinstance(note, AdvisingNote)]
+            raise DataError(
+                f"no row fits: {'; '.join(reasons)}", remedy=remedies[0] if remedies else None
+            )
         return tables_with_rows
 
     def _no_results_error(self, suite_name: str) -> DataError:
