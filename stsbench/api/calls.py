@@ -190,13 +190,18 @@ def _find_compared(
     specs: list[str] = []
     # Results that the caller has read already, of any encoders.
     loose_results: list[Result] = []
-    for encoder in encoders:
+    # The name or folder, or Python's id of a Result -> the index of its argument.
+    positions: dict[str | int, int] = {}
+    for position, encoder in enumerate(encoders):
         if isinstance(encoder, str | Path):
             specs.append(str(encoder))
+            positions[str(encoder)] = position
         elif isinstance(encoder, Result):
             loose_results.append(encoder)
+            positions[id(encoder)] = position
         elif _is_results(encoder):
             loose_results += encoder
+            positions |= dict.fromkeys(map(id, encoder), position)
         else:
             raise StsbenchError(
                 f"compare: {format_repr(encoder)} is neither Results nor the name or folder of "
@@ -224,31 +229,14 @@ def _find_compared(
             raise StsbenchError(f"compare was given '{encoder_group.name}' twice")
         results_by_name[encoder_group.name] = encoder_group.results
 
-    def find_argument(name: str) -> int:
-        return _find_argument(encoders, name, results_by_name[name])
-
-    return {name: results_by_name[name] for name in sorted(results_by_name, key=find_argument)}
-
-
-def _find_argument(
-    arguments: Sequence[object], name: str, encoder_results: Sequence[Result]
-) -> int:
-    """Return the index of the first argument of ``compare`` that has results of an encoder.
-
-    Args:
-        arguments: The names, folders, Results and Result objects that are compared.
-        name: The encoder's name, or its folder as it was typed.
-        encoder_results: The encoder's results.
-    """
-    for index, argument in enumerate(arguments):
-        if isinstance(argument, str | Path):
-            is_encoder = str(argument) == name
-        else:
-            results = argument if _is_results(argument) else [argument]
-            is_encoder = any(result is encoder_results[0] for result in results)
-        if is_encoder:
-            return index
-    raise LookupError(f"no argument of compare has results of '{name}'")
+    # Python's sort is stable, so that encoders of one argument keep their order.
+    names = sorted(
+        results_by_name,
+        key=lambda name: (
+            positions[name] if name in positions else positions[id(results_by_name[name][0])]
+        ),
+    )
+    return {name: results_by_name[name] for name in names}
 
 
 def _is_results(value: object) -> TypeGuard[Sequence[Result]]:

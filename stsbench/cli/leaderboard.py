@@ -135,8 +135,10 @@ def leaderboard_command(
         )
     if requested.further_suite:
         command = f"stsbench leaderboard --suite {requested.further_suite}"
-        if not {*requested.further_suite.split(",")} <= {*catalogue.paths("tasks")}:
-            command += " --cards DIR"
+        has_cards = {*requested.further_suite.split(",")} <= {*catalogue.paths("tasks")}
+        # The folders that were typed, or a placeholder if the tasks' cards are in another one.
+        for folder in cards if has_cards else [*cards, "DIR"]:
+            command += f" --cards {folder}"
         print_error(f"further results: '{command}' shows them")
     print_errors("skipped", requested.omitted)
     older = directory.describe_omitted(requested.results)

@@ -97,8 +97,15 @@ class Catalogue:
         return path is not None and path.parent != card_folder(kind)
 
     def _card_folders(self, kind: str) -> list[Path]:
-        """Return the folders of one kind of card, the project's first."""
-        return [card_folder(kind), *(folder / kind for folder in self.folders)]
+        """Return the folders of one kind of card, the project's first, each once.
+
+        In a checkout, a user may name the project's own folder of cards too.
+        """
+        folders = [card_folder(kind), *(folder / kind for folder in self.folders)]
+        folder_by_real_path: dict[Path, Path] = {}
+        for folder in folders:
+            folder_by_real_path.setdefault(folder.resolve(), folder)
+        return list(folder_by_real_path.values())
 
     def task(self, name: str) -> cards.TaskCard:
         """Return the card of the task of this id, with the folder of its local data made absolute.

@@ -94,7 +94,7 @@ def locate_card(folder: Path, kind: str, name: str) -> CardLocation:
             path_by_name.setdefault(suite_name, Path("suites.toml"))
     # A draft may replace the user's own card of this name in this folder.
     existing_path = path_by_name.get(name, location.path)
-    if existing_path != location.path:
+    if existing_path.resolve() != location.path.resolve():
         raise StsbenchError(
             f"the name '{name}' is taken by {existing_path}; give another with `name`"
         )

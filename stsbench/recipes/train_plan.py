@@ -47,6 +47,7 @@ from stsbench.encoders.base import Encoder, FloatArray
 from stsbench.encoders.checkpoint import Checkpoint, find_checkpoint
 from stsbench.encoders.metadata import check_own_name
 from stsbench.encoders.runs import RUN_FILE, run_folder
+from stsbench.encoders.transformer.pooling import Pooling
 from stsbench.numbers.similarity import alignment, paired_cosine, paired_similarities, uniformity
 from stsbench.numbers.statistics import CORRELATIONS, Float64Array
 from stsbench.training.methods.registry import METHODS, METHODS_BY_TRAINER
@@ -186,6 +187,10 @@ def plan_training(
     recipe_name, card = read_recipe(spec, catalogue, params=values)
     if name:
         check_own_name(name, catalogue)
+    # Also checked when the encoder is made, but a dry run makes none.
+    poolings = (card.student.pooling, card.student.test_pooling, card.selection.validation_pooling)
+    for pooling in filter(None, poolings):
+        Pooling.parse_for_training(pooling)
     return TrainPlan(
         name=name or recipe_name,
         card=card,

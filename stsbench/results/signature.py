@@ -204,7 +204,8 @@ def format_compared(parts: Iterable[ComparedPart], *, short: bool = False) -> st
     """Return what scores must have in common to be compared, as one line of text.
 
     Two scores, or two means, are comparable if their texts are equal. The text begins with a hash
-    over all that is compared, the signature's id.
+    over all that is compared, the signature's id. Tasks are sorted by name, and their hashes with
+    them, so that the text is the same in whatever order a user names the tasks.
 
     Args:
         parts: What a score was made with: its task, split, number of items, hashes of card and
@@ -217,7 +218,7 @@ def format_compared(parts: Iterable[ComparedPart], *, short: bool = False) -> st
         is left out if all scores are of pair scorers, which compute none. Empty if there are no
         parts.
     """
-    parts = list(parts)
+    parts = sorted(parts)
     distinct = list(dict.fromkeys(parts))
     if not distinct:
         return ""

@@ -27,7 +27,7 @@ from stsbench.encoders.transformer.flat import (
     omits_padding,
     padding_computed,
 )
-from stsbench.encoders.transformer.pooling import POOLINGS, FirstTokenPooling, Pooling
+from stsbench.encoders.transformer.pooling import FirstTokenPooling, Pooling
 from stsbench.numbers.statistics import IntArray
 from stsbench.training.loop.on_cpu import Tokens, compute_in_parts
 
@@ -132,17 +132,7 @@ def _parse_poolings(section: StudentSection, validation_pooling: str) -> list[Po
     """
     test_pooling = section.test_pooling or section.pooling
     names = (section.pooling, test_pooling, validation_pooling or test_pooling)
-    poolings = [Pooling.parse(name) for name in names]
-    for pooling in poolings:
-        # A trained encoder is saved for sentence-transformers too: so that library must have the
-        # pooling (``library`` is its name there), or it is that of a mask token.
-        if not pooling.library and not pooling.pools_mask_token:
-            known_names = [kind.name for kind in POOLINGS.values() if kind.library]
-            raise CardError(
-                f"pooling '{pooling}' cannot be trained under; "
-                f"choose one of {', '.join(known_names)}"
-            )
-    return poolings
+    return [Pooling.parse_for_training(name) for name in names]
 
 
 def _choose_max_length(requested: int | None, limit: int | None) -> int | None:

@@ -97,6 +97,8 @@ def test_what_is_not_there_is_told():
         match="there are no results of 'simcse-small' with values replaced for quickstart-en",
     ):
         swept({"simcse-small": [0.5]})
+    with pytest.raises(DataError, match="for quickstart-en are of one setting"):
+        swept({"simcse-small+batch_size=16+steps=4+temperature=0.1": [0.5]})
     analysis, tables = swept({**NUMBERS, "simcse-small+batch_size=16": [0.3]})
     with pytest.raises(
         DataError,

@@ -279,6 +279,8 @@ def test_significance_against_marks_what_compare_calls_significant(stsbench, tmp
     ]
     assert row["mr_significance"] == "↓"
     assert r"\textsuperscript{$\downarrow$}" in stsbench.fine(*board, "--format", "latex")
+    add = ("--add", "a:Ours", "--significance-against", "Ours", "--format", "markdown")
+    assert "significantly above Ours: paired tests" in stsbench.fine(*board[:3], *add)
     assert "has no results of it; published rows have none" in stsbench.refused(
         "leaderboard", "--suite", "mr", "--significance-against", "d"
     )
@@ -323,4 +325,8 @@ def test_results_on_own_tasks_are_shown_without_a_suite(stsbench, tmp_path):
         write_result(result, tmp_path / "results")
     code, out, err = stsbench("leaderboard", *with_cards)
     assert code == 0 and "STS12" in out
-    assert "further results: 'stsbench leaderboard --suite mine,mine-too' shows them" in err
+    command = f"stsbench leaderboard --suite mine,mine-too --cards {tmp_path / 'cards'}"
+    assert f"further results: '{command}' shows them" in err
+    assert stsbench.fine(*command.split()[1:])
+    code, out, err = stsbench("leaderboard")
+    assert "--suite mine,mine-too --cards DIR' shows them" in err

@@ -28,7 +28,7 @@ STS, protocol simcse (spearman, all), signature 25234f9c
 no 95% interval of the mean of better, {LONG}: per-item columns are missing or broken; run: \
 stsbench run --fresh better {LONG} --tasks {",".join(STS)}
 
-signature:25234f9c \\| tasks:{"+".join(STS)} \\| split:test \\| n:21 \\| cards:b3529d88e921 \\| \
+signature:25234f9c \\| tasks:{"+".join(sorted(STS))} \\| split:test \\| n:21 \\| cards:b3529d88e921 \\| \
 data:bfb7e374eb24 \\| protocol:simcse \\| metric:spearman \\| aggregation:all \\| similarity:cosine
 """
 MARKDOWN = ("leaderboard", "--protocol", "simcse", "--format", "markdown")

@@ -90,11 +90,11 @@ def test_compare_refuses_a_margin_that_is_no_number_of_points(stsbench, margin):
         package.compare("good", "bad", margin=margin)
 
 
-def test_compare_of_a_folder_of_training_says_that_it_holds_no_results(stsbench):
+@pytest.mark.parametrize("file", ["run.json", "config.json", "modules.json"])
+def test_compare_of_a_folder_of_an_encoder_says_that_it_holds_no_results(stsbench, file):
     fill(Path("results"))
     Path("runs/mine").mkdir(parents=True)
-    Path("runs/mine/run.json").write_text("{}")
-    Path("runs/mine/config.json").write_text("{}")
+    Path("runs/mine", file).write_text("{}")
     refused = stsbench.refused("compare", "good", "runs/mine")
     assert (
         refused.startswith("'runs/mine' holds an encoder and no results")

@@ -12,6 +12,8 @@ from stsbench.core.files import file_sha256
 from tests import hub_server
 from tests.hub_files import jsonl
 
+ROOT = Path(__file__).parents[2]
+
 hub = hub_server.hub
 
 ROWS = "s1,s2,score\n" + "".join(
@@ -132,6 +134,15 @@ def test_mistakes_are_one_line(stsbench, given, message):
     Path("pairs.csv").write_text(ROWS)
     assert stsbench.refused("new", "task", "pairs.csv", *given).startswith(message)
     assert not Path("cards").exists()
+
+
+def test_the_projects_own_folder_of_cards_is_read_once(stsbench):
+    # A contributor writes a card into a clone: no card there is taken by itself.
+    Path("pairs.csv").write_text(ROWS)
+    again = stsbench.refused("new", "task", "pairs.csv", "--out", ROOT, "--name", "stsb")
+    assert again.startswith(f"{ROOT}/tasks/stsb.toml exists; --force writes it again")
+    assert "taken" not in stsbench.refused("new", "encoder", "nowhere", "--out", ROOT)
+    assert stsbench.json("list", "suites", "--cards", ROOT) == stsbench.json("list", "suites")
 
 
 def test_an_encoder_runs_at_once(stsbench, bert):

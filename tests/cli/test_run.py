@@ -37,6 +37,10 @@ def test_a_run_prints_a_table_and_keeps_results(stsbench, tmp_path):
     assert f" | tasks:{tasks} | split:test | n:400 | " in legend
     assert legend.endswith("similarity:cosine || prompt:? | dtype:? | version:0.1.0 | cut:?")
     assert lines[-1] == "Results: results/hashed/"
+    # The tasks in another order have the same signature.
+    reversed_tasks = ",".join(reversed(tasks.split("+")))
+    again = " ".join(stsbench.fine("run", *HASHED, "-t", reversed_tasks).split())
+    assert legend[legend.index("signature:") :] in again
     results = read_states(tmp_path / "results").results
     assert [r.task for r in results] == ["quickstart-en", "quickstart-es-en"]
     shown = f"{100 * results[0].score:.2f}"
@@ -250,8 +254,8 @@ def test_a_full_disk_is_one_line(stsbench, monkeypatch):
 def test_a_dry_run_shows_what_is_done_and_missing(stsbench, tmp_path):
     run = ["run", *HASHED, *BOTH, "--dry-run"]
     lines = stsbench.fine(*run, "--seeds", "0,1").splitlines()
-    assert lines[0].split() == ["encoder", "task", "protocol", "seeds", "done", "missing"]
-    assert lines[2].split() == ["hashed", "quickstart-en", "simcse", "0,1"]
+    assert lines[0].split() == ["encoder", "task", "protocol", "done", "missing"]
+    assert lines[2].split() == ["hashed", "quickstart-en", "simcse", "seeds", "0,1"]
     assert "0 of 4 scores are done, 4 are missing" in lines
     assert (
         re.fullmatch(r"hashed +800 +[\d.]+ s +–", lines[-3].strip())
@@ -263,7 +267,7 @@ def test_a_dry_run_shows_what_is_done_and_missing(stsbench, tmp_path):
     assert not (tmp_path / "results").exists()
     stsbench.fine("run", *HASHED, *QUICK)
     lines = stsbench.fine(*run, "--seeds", "0,1").splitlines()
-    assert lines[2].split() == ["hashed", "quickstart-en", "simcse", "0", "1"]
+    assert lines[2].split() == ["hashed", "quickstart-en", "simcse", "seed", "0", "seed", "1"]
     assert f"1 of 4 scores are done (in results, made by {made_by()}), 3 are missing" in lines
     assert stsbench.fine("run", *HASHED, *QUICK, "--dry-run").endswith(
         f", made by {made_by()}), 0 are missing\n"

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
+from stsbench.encoders.transformer.pooling import LIBRARY_POOLINGS, POOLINGS, MaxPooling
 from stsbench.training.learner import Learner
 from tests.training.students import sentences
 
@@ -155,6 +156,24 @@ def test_a_dry_run_without_its_material_tells_the_plan_and_what_is_missing(
     # A mistake is no missing material.
     refused = stsbench(*call, "--set", "temprature=1")
     assert (refused.code, refused.out) == (2, "") and "mean 'temperature'" in refused.err
+
+
+def test_a_dry_run_refuses_a_pooling_that_cannot_be_saved(stsbench, little, monkeypatch):
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    assert LIBRARY_POOLINGS == Pooling.POOLING_MODES
+    dry_run = (*little, "--dry-run", "--set", "pooling=shortest")
+    shortest = type("Shortest", (MaxPooling,), {"name": "shortest", "library": ""})
+    monkeypatch.setitem(POOLINGS, "shortest", shortest)
+    refused = stsbench.refused(*dry_run)
+    assert refused.startswith("pooling 'shortest' cannot be trained under; choose one of cls, ")
+    assert refused.endswith(f"that it is saved as: {', '.join(LIBRARY_POOLINGS)}")
+    assert "a class of your own needs 'library'" in refused
+    shortest.library = "min"
+    refused = stsbench.refused(*dry_run)
+    assert "'library' of its class is 'min', and sentence-transformers has cls, max," in refused
+    shortest.library = "max"
+    stsbench.fine(*dry_run)
 
 
 @pytest.mark.parametrize(

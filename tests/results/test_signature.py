@@ -152,6 +152,10 @@ def test_a_mean_has_one_signature_whose_hash_does_not_depend_on_the_order_of_its
     assert text(*results).startswith(f"signature:{ids.pop()} | tasks:sts12+sts13+stsb | ")
     assert " | t:sts12+2 | " in format_signature(results, short=True)
     assert text(*results[:2]) != text(*results)
+    # The whole text is the same too: the tasks, and the hashes of their cards and data.
+    stsb = made(task="stsb", data="e" * 64, task_card="f" * 64)
+    assert text(stsb, results[0]) == text(results[0], stsb)
+    assert "| tasks:sts12+stsb |" in text(stsb, results[0])
     # A second seed or encoder on the same tasks changes nothing.
     assert text(*results, made(task="sts12", eval_seed=1)) == text(*results)
 

@@ -90,7 +90,13 @@ def test_a_task_of_two_splits_is_in_the_mean_by_the_split_of_the_others():
     on_test = {one.difference for one in found.differences if one.split == "test"}
     assert mean.difference == pytest.approx(min(on_test)) and len(on_test) == 1
     named = {row[0] for row in difference_columns(found.differences)[1]}
-    assert named == {"sts12", "sts13", "stsb (test)", "stsb (validation)", "mean of 3 tasks"}
+    assert named == {
+        "sts12",
+        "sts13",
+        "stsb (test)",
+        "stsb (validation)",
+        "mean of 3 tasks (simcse)",
+    }
 
 
 @pytest.mark.parametrize("aggregation", ["all", "mean", "wmean"])

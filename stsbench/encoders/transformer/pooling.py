@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 POOLING_ALIASES = {"first_last": "mean(1,-1)", "static_last": "mean(0,-1)", "last2": "mean(-2,-1)"}
 """Further names of poolings."""
+LIBRARY_POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+"""The names of the poolings of sentence-transformers."""
 _NAME_WITH_LAYERS = re.compile(r"(\w+)\((-?\d+(?:\s*,\s*-?\d+)*)\)")
 """A pooling's name with layers, for example ``mean(1,-1)``."""
 
@@ -42,13 +44,43 @@ class Pooling(ABC):
     works_without_layers: ClassVar[bool] = True
     """Whether its name without layers is valid, and means the last layer."""
     library: ClassVar[str] = ""
-    """Its name in a folder of sentence-transformers; empty if the library does not have it."""
+    """Its name in a folder of sentence-transformers, one of ``LIBRARY_POOLINGS``; empty if that
+    library does not have it."""
     through_head: ClassVar[bool] = False
     """Whether the pooled state goes through the model's own head."""
     pools_mask_token: ClassVar[bool] = False
     """Whether it pools the ``[MASK]`` token of a template."""
     pools_second_copy: ClassVar[bool] = False
     """Whether it pools the second copy of the sentence in a template."""
+
+    @staticmethod
+    def parse_for_training(name: str) -> Pooling:
+        """Return the pooling of a name if an encoder can be trained under it.
+
+        A trained encoder is saved for sentence-transformers too. So that library must have the
+        pooling (``library`` is its name there), or it is that of a mask token.
+
+        Args:
+            name: As for :meth:`parse`.
+
+        Raises:
+            CardError: There is no such pooling, or sentence-transformers does not have it.
+        """
+        pooling = Pooling.parse(name)
+        library_names = ", ".join(LIBRARY_POOLINGS)
+        if pooling.library and pooling.library not in LIBRARY_POOLINGS:
+            raise CardError(
+                f"pooling '{pooling}' cannot be trained under: 'library' of its class is "
+                f"'{pooling.library}', and sentence-transformers has {library_names}"
+            )
+        if not pooling.library and not pooling.pools_mask_token:
+            trainable_names = [kind.name for kind in POOLINGS.values() if kind.library]
+            raise CardError(
+                f"pooling '{pooling}' cannot be trained under; "
+                f"choose one of {', '.join(trainable_names)}; a class of your own needs 'library', "
+                f"the pooling of sentence-transformers that it is saved as: {library_names}"
+            )
+        return pooling
 
     @staticmethod
     def parse(name: str) -> Pooling:
