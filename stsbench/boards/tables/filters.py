@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from stsbench.boards.published.encoder_facts import format_parameters
 from stsbench.boards.tables.table import (
-    EncoderTraits,
     Row,
     Table,
     TableCell,
@@ -192,14 +191,14 @@ class RowFilter:
     def from_texts(
         cls,
         *,
-        language: str | None = None,
-        max_parameters: str | int | None = None,
-        license: str | None = None,  # noqa: A002 - the name of the argument for users
-        only_open: bool = False,
-        sort: str | None = None,
-        top: int | None = None,
-        columns: Sequence[str] = (),
-        max_ms: float | None = None,
+        language: str | None,
+        max_parameters: str | int | None,
+        license: str | None,  # noqa: A002 - the name of the argument for users
+        only_open: bool,
+        sort: str | None,
+        top: int | None,
+        columns: Sequence[str],
+        max_ms: float | None,
     ) -> RowFilter:
         """Make a filter of a table's rows from what a user has typed.
 
@@ -249,7 +248,7 @@ class RowFilter:
             fitting_rows = []
             for row in group.rows:
                 # For each requested fact True, False, or None if it is not known.
-                checks = [*self._check_facts(row.traits), *self._check_speed(row)]
+                checks = self._check_facts(row)
                 if all(checks):
                     fitting_rows.append(row)
                 elif False not in checks:
@@ -297,18 +296,19 @@ class RowFilter:
             rescore._replace(arguments={**rescore.arguments, "store": None}),
         )
 
-    def _check_facts(self, traits: EncoderTraits) -> list[bool | None]:
-        """Return whether an encoder has each fact that this filter asks for.
+    def _check_facts(self, row: Row) -> list[bool | None]:
+        """Return whether the encoder of a row has each fact that this filter asks for.
 
-        The filter asks for a language, a maximum number of parameters, a licence (its beginning) or
-        open weights; attributes that are empty, None or False ask for nothing.
+        The filter asks for a language, a maximum number of parameters, a licence (its beginning),
+        open weights or a time; attributes that are empty, None or False ask for nothing.
 
         Args:
-            traits: The facts about the encoder.
+            row: The row.
 
         Returns:
             True or False for each fact that is asked for, or None if it is not known.
         """
+        traits = row.traits
         checks: list[bool | None] = []
         if self.language:
             # Some codes stand for several languages, of which one is meant.
@@ -322,14 +322,10 @@ class RowFilter:
             checks.append(has_license if traits.license else None)
         if self.only_open:
             checks.append(traits.is_open)
+        if self.max_ms is not None:
+            milliseconds = _find_fact(row, MILLISECONDS)
+            checks.append(None if milliseconds is None else milliseconds.value <= self.max_ms)
         return checks
-
-    def _check_speed(self, row: Row) -> list[bool | None]:
-        """Return whether a row fits the requested time, or None if it is unknown."""
-        if self.max_ms is None:
-            return []
-        milliseconds = _find_fact(row, MILLISECONDS)
-        return [None if milliseconds is None else milliseconds.value <= self.max_ms]
 
     def describe(self) -> str:
         """Describe which rows this filter shows: ``German, at most 500M parameters``.
