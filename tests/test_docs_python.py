@@ -57,7 +57,7 @@ def test_every_snippet_runs(place, capsys):
     assert [file.exists() for file in names["files"]] == [True] * 4
     assert names["best"].encoder == "minilm"
     assert "letters is better than minilm" not in said and "minilm is better than letters" in said
-    assert list(names["mixed"].encoders) == ["my_results/minilm", "lengths"]
+    assert list(names["mixed"].encoders) == ["lengths", "my_results/minilm"]
     assert "SimCSE" in said and len(names["numbers"]) > 10
     assert Path("scores.pdf").exists() == Path("differences.svg").exists() == drawn
     assert "unknown encoder 'minilmm'" in said

@@ -319,13 +319,15 @@ class TaskEmbedder:
         base = base_encoder(encoder.encoder)
         has_base = base is not encoder.encoder
         # A file of similarities may lack sentences: its rows are then the pairs of the only task.
+        # With several tasks that is an error.
         if isinstance(base, SimilarityFile):
             base.align({task.name: self.planned_task(task).texts() for task in tasks})
         if isinstance(encoder.encoder, FittableEncoder):
             self._texts_by_task = self._load_fitting_texts(encoder.encoder, shared_state)
             self.tasks = [task for task in tasks if task.name in self._texts_by_task]
-            # Nothing can be embedded before it is fitted.
+            # Nothing can be embedded before it is fitted: then each fitted encoder gets an engine.
             if not has_base:
+                shared_state.engine = None
                 return
         # Only variants and post-processors can use the engine of an earlier encoder's base.
         self._base_engine = self._open_base_engine(
@@ -497,6 +499,8 @@ class TaskEmbedder:
     def prepare(self, tasks_to_score: Sequence[PlannedTask], tasks: Sequence[PlannedTask]) -> None:
         """Embed those sentences of tasks that have no stored embeddings, and store them.
 
+        Sentences that the encoder is fitted on are embedded too.
+
         Args:
             tasks_to_score: The tasks whose sentences are embedded.
             tasks: All tasks of the run, including those that already have results.
@@ -506,8 +510,8 @@ class TaskEmbedder:
                 self._fitted_engine(task).prepare(task.texts())
             return
         engine = self._base_engine.engine
-        # Embeddings in memory are lost if a run is stopped. If its batches are planned among the
-        # sentences of all tasks, a resumed run has the same batches as a run that was not stopped.
+        # Embeddings on disk outlast a stop. Those in memory are lost: if its batches are planned
+        # among the sentences of all tasks, a resumed run has the same batches as one not stopped.
         is_in_memory = engine.store.folder is None
         texts_of_all_tasks = self._embeddable_texts(tasks) if is_in_memory else ()
         engine.prepare(self._embeddable_texts(tasks_to_score), among=texts_of_all_tasks)

@@ -156,15 +156,21 @@ def is_name_taken(folder: Path, name: str, named_encoder: NamedEncoder) -> bool:
         with suppress(StsbenchError):
             results.append(read_result(path))
     fingerprint = named_encoder.fingerprint
-    # The fingerprint without the texts that it is fitted on, which differ from task to task.
+    # The fingerprint without the texts that it is fitted on, which differ from task to task. None,
+    # as in the results of such an encoder, if it has no fingerprint.
     state = strip_texts(fingerprint) if fingerprint else None
 
     def is_of_encoder(result: Result) -> bool:
-        if result.state == state or is_same_encoder(result.state, state):
+        if state is not None and (result.state == state or is_same_encoder(result.state, state)):
             return True
         folder_digest = named_encoder.folder_digest
-        return folder_digest is not None and result.run.get("folder") == folder_digest
+        recorded_digest = result.run.get("folder")
+        if folder_digest is not None and recorded_digest is not None:
+            return bool(recorded_digest == folder_digest)
+        # Without fingerprint and folder, encoders are told apart by their names alone.
+        return state is None and result.state is None
 
+    # Names that differ only in characters that no folder may have share a folder.
     results_of_name = [result for result in results if result.encoder == name]
     has_own_results = any(map(is_of_encoder, results_of_name))
     return bool(results) and not has_own_results

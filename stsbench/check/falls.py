@@ -251,8 +251,7 @@ def _why_no_paired_test(pairs: Sequence[tuple[LockedCell, LockedCell]]) -> str:
     # The field "paired" holds a row's values per item.
     if any(cell.paired is None for cell in locked_cells):
         return "the lock holds no per-item values; lock again beside them"
-    are_two_locks = len(locked_cells) > len(pairs)
-    if are_two_locks:
+    if any(new.result is None and old.result is None for new, old in pairs):
         return "two locks hold no gold scores"
     return "no paired test is known"
 

@@ -60,6 +60,7 @@ def list_names(kind: str) -> Iterable[str]:
 
         return ANALYSES.names()
     catalogue = make_catalogue()
+    # Both are dicts by name.
     return catalogue.suites() if kind == "suites" else catalogue.paths(kind)
 
 

@@ -239,7 +239,7 @@ def find_key_problem(params: Mapping[str, object]) -> str:
         )
     # A key in these fields would reach the server without ``key_variable``.
     body = params.get("body")
-    if isinstance(body, str) or (isinstance(body, Mapping) and _may_hold_secret(body)):
+    if body is not None and (not isinstance(body, Mapping) or _may_hold_secret(body)):
         return f"body must be a table of fields, none of which holds a key; {_WHERE_A_KEY_BELONGS}"
     nested_problems = [
         find_key_problem(value)

@@ -266,6 +266,7 @@ def find_near(checked: CheckedSplit) -> Objection:
     keys = keys_by_split[checked.name]
     all_keys: set[bytes] = set().union(*keys_by_split.values())
     index = NearIndex(sorted(set(keys)), min_similarity)
+    # The keys of this split that are similar to another key of any split.
     near_keys = index.find_near(sorted(all_keys), skip_equal=True)
     # checked.copied are the positions of items with a copy in this or another split.
     near_positions = [

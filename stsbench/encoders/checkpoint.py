@@ -123,14 +123,18 @@ class Checkpoint:
 
         The limit is the number of its position embeddings.
         """
-        config = self.config()
-        positions = config.get("max_position_embeddings", config.get("n_positions"))
-        # RoBERTa and these other models use the first two positions for no token: 514 positions
-        # are for 512 tokens.
-        has_offset = config.get("model_type") in ("roberta", "xlm-roberta", "camembert", "mpnet")
-        if not isinstance(positions, int):
-            return None
-        return positions - 2 if has_offset else positions
+        return read_positions(self.config())
+
+
+def read_positions(config: Mapping[str, Any]) -> int | None:
+    """Return the most tokens that a model can read, by its ``config.json``; None if any number."""
+    positions = config.get("max_position_embeddings", config.get("n_positions"))
+    # RoBERTa and these other models use the first two positions for no token: 514 positions are
+    # for 512 tokens.
+    has_offset = config.get("model_type") in ("roberta", "xlm-roberta", "camembert", "mpnet")
+    if not isinstance(positions, int):
+        return None
+    return positions - 2 if has_offset else positions
 
 
 class LocatedCheckpoint(NamedTuple):

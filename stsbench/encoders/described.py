@@ -30,7 +30,7 @@ from stsbench.encoders.cached_files import (
     read_json,
     read_optional_json,
 )
-from stsbench.encoders.checkpoint import check_module, may_be_read, refuse_adapter
+from stsbench.encoders.checkpoint import check_module, may_be_read, read_positions, refuse_adapter
 from stsbench.encoders.transformer.pooling import POOLINGS
 from stsbench.encoders.weights import checked_shard_names
 from stsbench.encoders.words.model2vec import is_model2vec
@@ -435,7 +435,8 @@ def _find_max_length(folder: Path) -> int | None:
 
     Returns:
         0 if the files set no number, or one beyond the model's positions. None if our encoder
-        cannot run the transformer: the files set options that it does not have.
+        cannot run the transformer: the files set options that it does not have or a number that is
+        none, or it is no plain text model.
     """
     own_paths = [folder / name for name in SENTENCE_BERT_CONFIGS if (folder / name).is_file()]
     # The library's options for the transformer, from the first such file.
@@ -443,8 +444,7 @@ def _find_max_length(folder: Path) -> int | None:
     # Removed from the options, so that all that remain are options which our encoder lacks.
     length = own_config.pop("max_seq_length", None) or 0
     config = read_optional_json(folder / "config.json")
-    positions = config.get("max_position_embeddings", length)
-    if not isinstance(length, int) or not isinstance(positions, int):
+    if not isinstance(length, int):
         return None
     # Options that are not empty and differ from those of a plain transformer.
     has_other_options = any(
@@ -453,7 +453,8 @@ def _find_max_length(folder: Path) -> int | None:
     if has_other_options or not _is_plain_architecture(config):
         return None
     # Beyond the model's positions the library fails; we cut at the positions.
-    return 0 if length > positions else int(length)
+    positions = read_positions(config)
+    return 0 if positions is not None and length > positions else length
 
 
 def _is_plain_architecture(config: Mapping[str, Any]) -> bool:

@@ -199,7 +199,8 @@ def write_result(result: Result, folder: Path) -> Path:
 def record_current(result: Result, folder: Path) -> None:
     """Record that a Result of a folder is the current state of its cell.
 
-    A cell is an encoder on a task, by a protocol, with its seeds. Its states differ in the
+    A cell is an encoder with one training seed on a task, by a protocol, with one evaluation seed.
+    Its states differ in the
     encoder's weights, settings or package versions. The record is a file with the hash of the
     current state, the ``cell_id``. A cell with a single state needs no record.
 

@@ -248,7 +248,8 @@ def digest_fields(fields: Mapping[str, Any]) -> str:
 def current_record_path(result: Result, folder: Path) -> Path:
     """Return the path of the file that records which of a cell's results is current.
 
-    A cell is an encoder on a task, by a protocol, with its seeds. It has several results if the
+    A cell is an encoder with one training seed on a task, by a protocol, with one evaluation seed.
+    It has several results if the
     encoder has changed: they differ in its fingerprint, and share this one file, whose name ends in
     ``.current``.
 

@@ -165,12 +165,12 @@ def plan_trials(plans: Sequence[TrainPlan]) -> list[Trial]:
         plans: The plans, each of a recipe with one seed.
 
     Raises:
-        StsbenchError: A folder contains the finished run of another base or text, or two
+        StsbenchError: A folder contains the finished run of another base or training text, or two
             different plans have one folder.
     """
     # By a key for what decides the weights: the plans that train the same.
     plans_by_weights: dict[bytes, list[TrainPlan]] = {}
-    # By the folder of a run: this key, and how much of the run exists.
+    # By the folder of a run, this key; and in the next dict, how much of the run exists.
     keys_by_folder: dict[Path, bytes] = {}
     states: dict[Path, RunState] = {}
     for plan in plans:

@@ -26,10 +26,12 @@ from stsbench.encoders.engine.drift import (
     shorten_embeddings,
 )
 from stsbench.encoders.fitted import PostProcessed, Variant, VariantEncoder
+from stsbench.encoders.named import NamedEncoder
 from stsbench.encoders.whitening import WhiteningMethod
 from stsbench.results.folder import read_states, write_result
 from stsbench.results.record import Result
 from tests.encoders.fakes import Array, Plain
+from tests.made import make_result
 from tests.own_tasks import outside_run, place, plan_of
 
 __all__ = ["place"]
@@ -358,3 +360,24 @@ def test_what_made_a_result_is_outside_of_what_is_compared(place, monkeypatch):
         for folder in ("results", "elsewhere")
     ]
     assert [len(each) for each in origins] == [1, 1] and origins[0] != origins[1]
+
+
+@pytest.mark.parametrize(
+    ("state", "folder", "is_taken"),
+    [(None, "other", True), (None, "own", False), (None, None, False), ("s", "own", False)],
+)
+def test_encoders_without_fingerprint_are_told_apart_by_their_folders(
+    tmp_path, state, folder, is_taken
+):
+    result = make_result("mine", fingerprint=state, run={"folder": folder})
+    write_result(result, tmp_path)
+
+    class Unknown:
+        name = "mine"
+        fingerprint = None
+
+        def encode(self, sentences):
+            return np.ones((len(sentences), 2), dtype=np.float32)
+
+    own = NamedEncoder(name="mine", encoder=Unknown(), folder_digest="own")
+    assert score.is_name_taken(tmp_path, "mine", own) is is_taken

@@ -102,6 +102,7 @@ def test_a_server_that_changes_is_one_line_and_the_next_run_believes_nothing_of_
         ("body={auth={value='KEY'}}", "none of which holds a key"),
         ("body={q='KEY'}", "none of which holds a key"),
         ("body=KEY", "body must be a table"),
+        ("body=['KEY']", "body must be a table"),
         ("body={api_key='KEY'", "body must be a table"),
         ("base_params={body={api_key='KEY'}}", "none of which holds a key"),
     ],

@@ -110,6 +110,33 @@ def test_what_only_the_library_does_is_left_to_it(bert, tmp_path, case):
     assert plain_transformer_params(folder) is None
 
 
+@pytest.mark.parametrize(
+    ("model_type", "length", "expected"),
+    [
+        ("roberta", 64, 0),
+        ("roberta", 63, 0),
+        ("roberta", 62, 62),
+        ("bert", 64, 64),
+        ("bert", 65, 0),
+    ],
+)
+def test_texts_are_cut_at_the_positions_that_a_model_can_read(
+    bert, tmp_path, model_type, length, expected
+):
+    # RoBERTa uses two of its positions for no token.
+    folder = write_plain(
+        bert, tmp_path / "model", **{**DEFAULTS, "own": {"max_seq_length": length}}
+    )
+    change(
+        folder / "config.json",
+        model_type=model_type,
+        architectures=["RobertaModel" if model_type == "roberta" else "BertModel"],
+        max_position_embeddings=64,
+    )
+    params = plain_transformer_params(folder)
+    assert params is not None and params.get("max_length", 0) == expected
+
+
 @pytest.mark.parametrize("length", ["x", 3.5, -3, [8], True])
 def test_a_longest_input_that_is_no_number_of_tokens_is_one_line(bert, tmp_path, length):
     folder = write_plain(

@@ -74,7 +74,7 @@ def _find_column_score(result: Result, spec: ColumnSpec) -> float | None:
     """Return the score of a result that belongs in a column of a table.
 
     There are two kinds of columns. One has ``spec.protocol_fields``, all fields of a protocol, and
-    shows the main score of results with exactly this protocol. The other names a protocol that
+    shows the main score of results with a comparable one. The other names a protocol that
     papers use (``spec.protocol``), and shows the score by that protocol's metric and aggregation,
     the way of combining subsets of a task.
 
@@ -98,6 +98,7 @@ def _find_column_score(result: Result, spec: ColumnSpec) -> float | None:
     if not has_aggregations:
         required_fields["name"] = spec.protocol
     elif "aggregation" not in result.protocol:
+        # It is no result of STS.
         return None
     has_other_fields = any(
         result.protocol.get(key) != value for key, value in required_fields.items()

@@ -386,7 +386,7 @@ def _unmeasured_row(filler: TableFiller, encoder: str, published: PublishedNumbe
 
     Args:
         filler: The columns of the board, and the cards of encoders.
-        encoder: The name of the encoder.
+        encoder: The name of the encoder, or ``paper/row`` if the paper's row names none.
         published: Its published row and numbers.
     """
     card = find_card(filler, encoder)

@@ -225,7 +225,8 @@ def _read_card_file(
             which have more sentences than that.
 
     Returns:
-        The rows, with columns under our names.
+        The rows, with columns under our names; of documents the columns ``text`` and
+        ``document_id``.
 
     Raises:
         SourceError: Neither the folder nor the Hub has the file.
@@ -241,7 +242,7 @@ def _read_card_file(
     if not card.labels:
         return table
     labels = table.column("label").cast(pa.string())
-    unknown_labels = sorted(set(labels.unique().to_pylist()) - set(card.labels))
+    unknown_labels = sorted(map(str, {*labels.unique().to_pylist()} - {*card.labels}))
     if unknown_labels:
         raise DataError(
             f"corpus '{name}': label '{unknown_labels[0]}' is not one of {', '.join(card.labels)}"

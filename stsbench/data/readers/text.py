@@ -80,10 +80,11 @@ def to_utf8(path: Path, content: bytes, encoding: str) -> bytes:
     Args:
         path: The file, for messages.
         content: Its bytes.
-        encoding: Its encoding, as :func:`find_encoding` returns it.
+        encoding: Its encoding, as :func:`find_encoding` returns it: ``utf-8``, ``utf-16`` or
+            ``cp1252``.
 
     Raises:
-        DataError: The bytes are not valid in UTF-16.
+        DataError: The bytes are not valid in UTF-16; in the others they are.
     """
     if encoding == "utf-8":
         return content

@@ -424,6 +424,7 @@ class OpenAIEncoder:
             SourceError: No server answers, and none has answered before.
         """
         self.client.read_key()
+        # Its first access asks the server. None if that does not answer and never has.
         if self._server_report is None:
             raise SourceError(
                 f"no server answers at {self.client.url}",

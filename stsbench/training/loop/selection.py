@@ -296,6 +296,7 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         progress = TrainingProgress(
             step=step,
             steps=self.batch_plan.steps,
+            # The newest loss that was read, perhaps of an earlier step; nan before the first.
             loss=self.losses.last_loss,
             score=self.curve[-1]["score"] if self.curve else None,
             # None before the first validation, as the score above.

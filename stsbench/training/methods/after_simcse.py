@@ -359,6 +359,7 @@ class RankCSE(TwoViews):
             losses["consistency"] = objectives.ranking_consistency(
                 *views, temperature=self.temperature, formulas=self.formulas
             )
+        # There are no teachers with a ``ranking_weight`` of 0.
         if self.teachers:
             student_rankings = objectives.rankings(*views, temperature=self.ranking_temperature)
             teacher_rankings = self._mean_teacher_rankings(batch["teacher_embeddings"])

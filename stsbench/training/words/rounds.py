@@ -224,6 +224,7 @@ class _CheckpointWriter:
         if resume and checkpoint.is_file():
             self._restore_checkpoint()
         else:
+            # The folder of checkpoints alone, in that of the encoder.
             shutil.rmtree(checkpoint.parent, ignore_errors=True)
             score = prepared.write_and_score(self.trial_folder, validate)
             if score is not None:
