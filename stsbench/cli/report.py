@@ -162,11 +162,6 @@ def _collect_error(label: str, missing: list[str]) -> Iterator[None]:
         missing.append(f"{label}: {describe_error_line(error)}")
 
 
-def describe_unmeasured(spec: str, suite: str) -> str:
-    """Return that an encoder has no results, and the command that scores it."""
-    return f"not measured; run: {shlex.join(['stsbench', 'run', spec, '--tasks', suite])}"
-
-
 class _TrustedResults(NamedTuple):
     """The results that are trusted: those that do not disagree with their per-item columns."""
 
@@ -231,7 +226,10 @@ def _read_trusted_results(
         for spec, name in names_by_spec.items():
             with _collect_error("results", missing):
                 if name not in measured_names:
-                    missing.append(f"{name}: {describe_unmeasured(spec, suite)}")
+                    missing.append(
+                        f"{name}: not measured; run: "
+                        f"{shlex.join(['stsbench', 'run', spec, '--tasks', suite])}"
+                    )
                     continue
                 by_encoder[name] = select_results(
                     [name],

@@ -108,7 +108,7 @@ def test_compare_of_a_folder_of_an_encoder_says_that_it_holds_no_results(stsbenc
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["good"], "compare needs at least two encoders, or folders of results"),
+        (["good"], "compare needs at least two encoders; there is 'good' alone"),
         (["good", "good"], "compare was given 'good' twice"),
         (["good", "badd"], "unknown encoder 'badd'; did you mean 'bad'"),
         (

@@ -254,7 +254,7 @@ class RowFilter:
                 elif False not in checks:
                     # No fact speaks against the row, but one is not known.
                     unknown_rows.append(row)
-            if sort_column is not None:
+            if sort_column:
                 fitting_rows = sort_rows(fitting_rows, sort_column)
             chosen_rows = fitting_rows[: self.top]
             n_omitted += len(group.rows) - len(chosen_rows)
