@@ -229,8 +229,7 @@ class Engine:
 
         Args:
             sentences: The sentences to embed.
-            among: Further sentences over which batches are planned. They are embedded only if
-                their batch has a sentence to embed.
+            among: Further sentences to plan for, embedded only if their batch has one to embed.
             share: The batches that this worker embeds, by default all; others embed the rest.
             tokens: The token ids of all distinct sentences, sorted; None to tokenise them here.
 
@@ -245,8 +244,7 @@ class Engine:
         # The store looks texts up by their hashes, (n,); it returns -1 for a text that it lacks.
         keys = text_keys(texts)
         is_stored = self.store.find(keys) >= 0
-        is_requested = np.array([text in requested for text in texts], dtype=bool)
-        is_missing = is_requested & ~is_stored
+        is_missing = np.array([text in requested for text in texts], dtype=bool) & ~is_stored
         if not is_missing.any():
             return
         plan = _make_plan(self.encoder, texts, tokens)
