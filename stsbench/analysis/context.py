@@ -349,11 +349,11 @@ class AnalysisContext:
         """Yield each encoder of the plan, with the task and a function that embeds.
 
         A recipe that was trained with several seeds stands for one encoder a seed, which follow
-        each other. All encoders are checked before the first one is loaded.
+        each other. All encoders are checked before the first one is loaded. One that scores pairs
+        of sentences has no embeddings: it is reported to ``self.callbacks``.
 
         Raises:
             StsbenchError: There is no such encoder, or it cannot be loaded.
-            EncoderError: An encoder scores pairs of sentences and has no embeddings.
         """
         names = self.plan.encoders
         catalogue = self.plan.catalogue
@@ -368,7 +368,9 @@ class AnalysisContext:
         for spec in specs:
             named_encoder = load_named(spec, catalogue=catalogue)
             if isinstance(named_encoder.encoder, PairScorer):
-                raise EncoderError(f"'{spec}' scores pairs; an analysis needs embeddings")
+                problem = EncoderError(f"'{spec}' scores pairs; an analysis needs embeddings")
+                self.callbacks.on_failure(spec, problem)
+                continue
             embedder = context.make_embedder(named_encoder, [self.loaded_task], context.callbacks)
             # A seed that the user did not write has its spec as its name.
             yield EncoderOnTask(

@@ -435,5 +435,5 @@ def _describe_results_name(name: str, results_folder: Path) -> str:
         return f"'{name}' is a folder of {results_folder}; give '{encoder}'"
     return (
         f"'{name}' is what {results_folder} calls an encoder that has no card; "
-        "give its folder, file or class"
+        "give its folder, its class or file:PATH"
     )

@@ -281,7 +281,7 @@ def select_compared_results(
     *,
     on_problem: MessageCallback,
     on_notice: MessageCallback,
-    tasks: str | Sequence[str] | None = None,
+    tasks: str | Sequence[str] | None,
     progress: Callable[[int, int], object] | None = None,
 ) -> dict[str, Sequence[Result]]:
     """Return the results of each encoder to compare, in the order of the tasks.
@@ -306,9 +306,6 @@ def select_compared_results(
     Raises:
         StsbenchError: An encoder is listed twice, has no results, or is several encoders.
     """
-    if len(set(specs)) < len(specs):
-        repeated_spec = max(specs, key=specs.count)
-        raise StsbenchError(f"compare was given '{repeated_spec}' twice")
     if not results_folder.is_dir() and not all(Path(spec).is_dir() for spec in specs):
         raise OutputError(
             f"results folder '{results_folder}' does not exist", remedy=Remedy("score")
@@ -370,7 +367,7 @@ def _read_compared(
     that is both a folder and an encoder's name in the results folder is taken as the name.
 
     Args:
-        specs: The names and folders.
+        specs: The names and folders; a name with a comma may be divided at it.
         results_folder: The folder in which names are looked up.
         reader: Reads folders of results, each once, and reports their broken files.
 
@@ -378,14 +375,19 @@ def _read_compared(
         The results by name or folder.
 
     Raises:
-        StsbenchError: A name or folder has no results, or those of several encoders.
+        StsbenchError: A name or folder is listed twice, has no results, or those of several
+            encoders.
     """
     encoder_names: set[str] = set()
     if results_folder.is_dir():
-        current_groups = reader.read_encoders(results_folder).current
-        encoder_names = {group.encoder for group in current_groups}
+        encoders = reader.read_encoders(results_folder)
+        # Without and with a tag of their state.
+        encoder_names = {*(group.encoder for group in encoders.current), *encoders.names}
     results_by_spec: dict[str, Sequence[Result]] = {}
-    for spec in specs:
+    # A name with a comma in it is put together again.
+    for spec in NameResolver(reader.catalogue).join_parts(specs, encoder_names):
+        if spec in results_by_spec:
+            raise StsbenchError(f"compare was given '{spec}' twice")
         if Path(spec).is_dir() and spec not in encoder_names:
             _check_has_results(spec)
             encoders = reader.read_encoders(Path(spec))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -45,6 +45,7 @@ from stsbench.results.record import (
     digest_fields,
     protocol_key,
 )
+from stsbench.significance.rows import ProgressCallback
 
 PackedKind = Literal["ranks", "levels", "right"]
 LEVEL_BITS = 16
@@ -268,9 +269,7 @@ class CheckSide(NamedTuple):
         files += [problem.path for problem in self.problems]
         return bool(files) and all(file.parent.samefile(folder) for file in files)
 
-    def verify_items(
-        self, catalogue: Catalogue, progress: Callable[[int, int], object] | None = None
-    ) -> CheckSide:
+    def verify_items(self, catalogue: Catalogue, progress: ProgressCallback | None) -> CheckSide:
         """Recompute the scores of this side from their values per item, and drop the wrong ones.
 
         ``self.cells`` are the scores. A cell with a ``result``, the file of the score, is dropped

@@ -27,6 +27,7 @@ from stsbench.results.folder import (
     to_parquet,
 )
 from stsbench.results.record import Result, digest_columns, items_path
+from stsbench.significance.rows import ProgressCallback
 
 PACKED_SUFFIX = ".packed.parquet"
 """The end of the name of a file of columns without those of the data."""
@@ -48,7 +49,7 @@ class ColumnTransfer(NamedTuple):
 
 
 def pack_columns(
-    folder: Path, packed_folder: Path, progress: Callable[[int, int], object] | None = None
+    folder: Path, packed_folder: Path, progress: ProgressCallback | None
 ) -> ColumnTransfer:
     """Write the values per item of all results into files that may be shared.
 
@@ -80,7 +81,7 @@ def unpack_columns(
     folder: Path,
     packed_folder: Path,
     read_data: DataReader,
-    progress: Callable[[int, int], object] | None = None,
+    progress: ProgressCallback | None,
 ) -> ColumnTransfer:
     """Restore the values per item of results from files that :func:`pack_columns` wrote.
 
@@ -119,7 +120,7 @@ def unpack_columns(
 def _transfer_columns(
     folder: Path,
     transfer: Callable[[Result], Path | None],
-    progress: Callable[[int, int], object] | None,
+    progress: ProgressCallback | None,
     *,
     skipped_if_complete: bool,
 ) -> ColumnTransfer:

@@ -6,7 +6,7 @@ it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ from stsbench.results.folder import (
     read_states,
 )
 from stsbench.results.record import Result, protocol_key
+from stsbench.significance.rows import ProgressCallback
 
 
 class UpdatedInterval(NamedTuple):
@@ -63,8 +64,8 @@ class IntervalUpdate(NamedTuple):
 def update_intervals(
     folder: Path,
     catalogue: Catalogue,
-    lock: Path | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    lock: Path | None,
+    progress: ProgressCallback | None,
 ) -> IntervalUpdate:
     """Replace confidence intervals of results that an earlier version computed by another method.
 

@@ -20,7 +20,7 @@ from stsbench.cli.printing import (
 )
 from stsbench.cli.tables import print_rows
 from stsbench.cli.wording import notes_with_commands
-from stsbench.core.errors import StsbenchError, look_up
+from stsbench.core.errors import look_up
 from stsbench.plots.labels import figure_width
 
 if TYPE_CHECKING:
@@ -68,8 +68,6 @@ def compare_command(
         typed.forbid("where all that is compared are folders", "--results")
     fmt = choose_format(output, out, as_json=as_json)
     look_up("format", fmt, {TERMINAL: None, **WRITERS})
-    if len(encoders) < 2:
-        raise StsbenchError("compare needs at least two encoders, or folders of results")
     with show_count(CHECKING_LABEL) as progress:
         results_by_encoder = select_compared_results(
             encoders,

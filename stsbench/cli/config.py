@@ -119,8 +119,11 @@ def find_config(folder: Path) -> Path | None:
     Raises:
         StsbenchError: The file belongs to another user.
     """
-    folders = (folder, *folder.parents)
-    paths = (parent / name for parent in folders for name in (CONFIG_FILE, PYPROJECT_FILE))
+    paths = (
+        parent / name
+        for parent in (folder, *folder.parents)
+        for name in (CONFIG_FILE, PYPROJECT_FILE)
+    )
     for path in paths:
         # A folder or pipe of this name counts too: reading it raises an error.
         is_config = path.name == CONFIG_FILE and path.exists()

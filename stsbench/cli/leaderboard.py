@@ -145,7 +145,11 @@ def leaderboard_command(
     for notice in filter(None, [*requested.advice, older]):
         print_error(notice)
     tables = [
-        replace(board, measured_notes=notes_with_commands(board.measured_notes))
+        replace(
+            board,
+            notes=notes_with_commands(board.notes),
+            measured_notes=notes_with_commands(board.measured_notes),
+        )
         for board in requested.tables
     ]
     if fmt == TERMINAL:

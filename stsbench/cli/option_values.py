@@ -234,7 +234,7 @@ class TypedOptions(frozenset[str]):
         if option not in self:
             self.forbid(f"without {option}", *idle_options)
 
-    def forbid_elsewhere(self, executor: str, *ray_options: str, local_option: str = "") -> None:
+    def forbid_elsewhere(self, executor: str, *ray_options: str, local_option: str) -> None:
         """Raise StsbenchError if an option was typed that has no effect where the work is done.
 
         Args:

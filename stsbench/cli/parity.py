@@ -215,8 +215,7 @@ def _print_parity(parity: Parity) -> None:
 def _tuples_to_dicts(value: Any) -> Any:  # noqa: ANN401 - any part of a Parity
     """Return a value in which named tuples are dicts, so that JSON has the names of fields."""
     if hasattr(value, "_asdict"):
-        fields = value._asdict()
-        return {name: _tuples_to_dicts(field) for name, field in fields.items()}
+        return {name: _tuples_to_dicts(field) for name, field in value._asdict().items()}
     if isinstance(value, list | tuple):
         return [_tuples_to_dicts(element) for element in value]
     return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 def report_command(
     *,
     encoder: opt.Encoders,
-    figures: opt.Figures = "alignment,similarity,spectrum,layers,errors,neighbours,robustness,map",
+    figures: opt.Figures = (
+        "alignment, similarity, spectrum, layers, errors, neighbours, robustness, map"
+    ),
     tasks: opt.OneTask = "stsb",
     suite: opt.SuiteOfReport = "sts",
     title: opt.Title = "Sentence encoders",
@@ -59,7 +61,7 @@ def report_command(
         make_analysis,
     )
     from stsbench.analysis.report import ReportParts, report_html
-    from stsbench.significance.comparison import TestSettings, compare
+    from stsbench.api.results import build_comparison
 
     # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
@@ -77,10 +79,12 @@ def report_command(
         check_is_one_task(plan)
     # What is missing, and why: the report goes on without it.
     missing: list[str] = []
-    trusted = _read_trusted_results(plan, suite, missing)
+    names_by_spec = _name_encoders(plan, missing)
+    plan = replace(plan, encoders=[*names_by_spec])
+    trusted = _read_trusted_results(plan, names_by_spec, suite, missing)
     analysis_results: list[AnalysisResult] = []
     with show_work() as display:
-        for name, analysis in analyses.items():
+        for name, analysis in analyses.items() if names_by_spec else ():
             callbacks = display.make_callbacks(
                 name, on_notice=print_error, on_failure=partial(_add_failure, missing, name)
             )
@@ -93,10 +97,7 @@ def report_command(
     comparison = None
     if len(trusted.by_encoder) > 1:
         with _collect_error("comparison", missing):
-            suites = {name: suite.tasks for name, suite in catalogue.suites().items()}
-            comparison = compare(
-                trusted.by_encoder, settings=TestSettings(all_pairs=True), suites=suites
-            )
+            comparison = build_comparison(trusted.by_encoder, catalogue, all_pairs=True)
             comparison = replace(comparison, notes=notes_with_commands(comparison.notes))
     print_errors("not in the report", missing)
     if trusted.notice:
@@ -133,13 +134,12 @@ def _make_boards(
 
     # An error in this block is appended to ``missing``.
     with _collect_error(f"suite {suite}", missing):
-        request = TableRequest(
+        table_set = TableRequest(
             catalogue=plan.catalogue,
             results=results,
             results_folder=plan.results_folder,
             show="measured",
-        )
-        table_set = request.make_boards(suite)
+        ).make_boards(suite)
         missing.extend(table_set.omitted)
         return [
             replace(table, measured_notes=notes_with_commands(table.measured_notes))
@@ -162,11 +162,6 @@ def _collect_error(label: str, missing: list[str]) -> Iterator[None]:
         missing.append(f"{label}: {describe_error_line(error)}")
 
 
-def describe_unmeasured(spec: str, suite: str) -> str:
-    """Return that an encoder has no results, and the command that scores it."""
-    return f"not measured; run: {shlex.join(['stsbench', 'run', spec, '--tasks', suite])}"
-
-
 class _TrustedResults(NamedTuple):
     """The results that are trusted: those that do not disagree with their per-item columns."""
 
@@ -176,14 +171,36 @@ class _TrustedResults(NamedTuple):
     """A line on those that are not verified; empty if there are none."""
 
 
-def _read_trusted_results(plan: RunPlan, suite: str, missing: list[str]) -> _TrustedResults:
+def _name_encoders(plan: RunPlan, missing: list[str]) -> dict[str, str]:
+    """Return the name in results of each encoder that can be loaded, by the user's name of it.
+
+    They differ, for example, if the user's name is a path.
+
+    Args:
+        plan: The settings: the encoders.
+        missing: A list of the caller, with lines on what is not in the report. A line is appended
+            on each encoder that cannot be loaded.
+    """
+    from stsbench.encoders.load import load_named
+
+    names_by_spec = {}
+    for spec in plan.encoders:
+        with _collect_error(spec, missing):
+            names_by_spec[spec] = load_named(spec, catalogue=plan.catalogue).name
+    return names_by_spec
+
+
+def _read_trusted_results(
+    plan: RunPlan, names_by_spec: Mapping[str, str], suite: str, missing: list[str]
+) -> _TrustedResults:
     """Return the results of some encoders whose score is what their per-item columns give.
 
     Per-item columns hold one value per scored pair or sentence, from which a score is recomputed.
     Results without them are returned too.
 
     Args:
-        plan: The settings: the encoders and the results folder.
+        plan: The settings: the cards and the results folder.
+        names_by_spec: The name in results of each encoder, by the user's name of it.
         suite: The suite of the report, for the command that scores an encoder.
         missing: A list of the caller, with lines on what is not in the report. Lines are appended
             on files and encoders that cannot be read, on encoders without results, on older results
@@ -193,7 +210,6 @@ def _read_trusted_results(plan: RunPlan, suite: str, missing: list[str]) -> _Tru
         The results by the name of the encoder, and a line on those that could not be verified.
     """
     from stsbench.api.selection import select_results
-    from stsbench.encoders.load import load_named
     from stsbench.evaluators.belief import believe
     from stsbench.results.folder import read_folder
     from stsbench.results.groups import EncoderDirectory
@@ -207,12 +223,13 @@ def _read_trusted_results(plan: RunPlan, suite: str, missing: list[str]) -> _Tru
             f"results: {problem.message}" for problem in directory.result_folder.problems
         )
         measured_names = {result.encoder for result in directory.result_folder.all_results}
-        for spec in plan.encoders:
+        for spec, name in names_by_spec.items():
             with _collect_error("results", missing):
-                # Results may call an encoder otherwise, for example one whose spec is a path.
-                name = load_named(spec, catalogue=plan.catalogue).name
                 if name not in measured_names:
-                    missing.append(f"{name}: {describe_unmeasured(spec, suite)}")
+                    missing.append(
+                        f"{name}: not measured; run: "
+                        f"{shlex.join(['stsbench', 'run', spec, '--tasks', suite])}"
+                    )
                     continue
                 by_encoder[name] = select_results(
                     [name],

@@ -90,8 +90,7 @@ def expand_variants(
     # The values of each key to combine; those of digits only are numbers.
     grid: dict[str, list[Any]] = {}
     for key, text in texts_by_key.items():
-        values = split_names(text)
-        grid[key] = [int(value) if value.isdecimal() else value for value in values]
+        grid[key] = [int(value) if value.isdecimal() else value for value in split_names(text)]
     if repeated_keys := params.keys() & grid.keys():
         raise StsbenchError(
             f"--set and --variants both give '{min(repeated_keys)}'; leave out one of them"

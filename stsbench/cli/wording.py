@@ -94,7 +94,7 @@ def _format_arguments(remedy: Remedy) -> str:
 
     Args:
         remedy: An action, and the values of its command's parameters by name: a text, a list of
-            texts, or for ``params`` a mapping of keys to values.
+            texts, for ``params`` a mapping of keys to values, or None for ``--no-NAME``.
 
     Returns:
         For example `` --encoder minilm --set pooling=cls``. Parameters that are arguments of the
@@ -102,6 +102,9 @@ def _format_arguments(remedy: Remedy) -> str:
     """
     text = ""
     for name, value in remedy.arguments.items():
+        if value is None:
+            text += f" {option_name(f'no_{name}')}"
+            continue
         option = OPTION_BY_ACTION.get((remedy.action, name), option_name(name))
         if isinstance(value, Mapping):
             for key, new_value in value.items():

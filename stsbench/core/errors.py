@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, TypeVar
 from stsbench.core.wording import as_one_line
 
 RowT = TypeVar("RowT")
+RemedyValue = str | Sequence[str] | Mapping[str, Any] | None
 EXIT_DIFFERENCE, EXIT_USER_ERROR, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 3, 130
 """Exit codes of every command: 0 is success, 1 a regression or two encoders that differ."""
 
@@ -36,8 +37,11 @@ class Remedy(NamedTuple):
 
     action: str
     """A key of :data:`ACTIONS`; the command line has words of its own for each."""
-    arguments: Mapping[str, str | Sequence[str] | Mapping[str, Any]] = MappingProxyType({})
-    """Values by parameter, for example ``{"encoder": "minilm", "params": {"pooling": "max"}}``."""
+    arguments: Mapping[str, RemedyValue] = MappingProxyType({})
+    """Values by parameter, for example ``{"encoder": "minilm", "params": {"pooling": "max"}}``.
+
+    None is a value too: ``{"store": None}`` is ``store=None``, on the command line ``--no-store``.
+    """
     further: tuple[Remedy, ...] = ()
     """The same action with other arguments, if one call cannot do it all."""
 
@@ -88,9 +92,9 @@ ACTIONS: Mapping[str, str] = {
 """What to do in Python, by the action of a remedy."""
 
 
-def _join_names(value: str | Sequence[str] | Mapping[str, Any]) -> str | Mapping[str, Any]:
+def _join_names(value: RemedyValue) -> str | Mapping[str, Any] | None:
     """Return a list of names as the comma list that functions accept; another value unchanged."""
-    return value if isinstance(value, str | Mapping) else ",".join(value)
+    return value if value is None or isinstance(value, str | Mapping) else ",".join(value)
 
 
 class AdvisingNote(str):

@@ -458,11 +458,12 @@ def parquet_batches(
     with parquet.ParquetFile(source, metadata=metadata, read_dictionary=text_columns) as file:
         # For one batch, starting threads would take longer than they save.
         batches = file.iter_batches(_BATCH_ROWS, use_threads=metadata.num_rows > _BATCH_ROWS)
-        yield from limit_bytes(batches, path, where=where, size=_batch_memory_bytes)
-
-
-def _batch_memory_bytes(batch: pa.RecordBatch) -> int:
-    return sum(map(_memory_bytes, batch.columns))
+        yield from limit_bytes(
+            batches,
+            path,
+            where=where,
+            size=lambda batch: sum(map(_memory_bytes, batch.columns)),
+        )
 
 
 def _memory_bytes(values: pa.Array) -> int:

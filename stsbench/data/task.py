@@ -156,8 +156,7 @@ def source_files(source: FileSource | None, split: str, data: Path | None) -> li
     folder = source_folder(source, data)
     if folder is None:
         return []
-    sections = source.files.get(split, [])
-    return [SourceFile(folder / section.path, section) for section in sections]
+    return [SourceFile(folder / section.path, section) for section in source.files.get(split, [])]
 
 
 def has_files(source: FileSource | None, split: str, data: Path | None) -> bool:

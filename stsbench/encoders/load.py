@@ -7,6 +7,7 @@ by the name of a card or recipe.
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -348,7 +349,7 @@ def _find_loader(
 def _unknown_encoder_error(spec: str, catalogue: Catalogue) -> EncoderError | UnknownName:
     """Return the error for a name that stands for no encoder, with the likeliest remedy.
 
-    The name may be that of a recipe that has not been trained, of a task or suite, or unknown.
+    The name may be that of a recipe that has not been trained, of a task or suite, or of a file.
 
     Args:
         spec: The name.
@@ -360,6 +361,11 @@ def _unknown_encoder_error(spec: str, catalogue: Catalogue) -> EncoderError | Un
         return EncoderError(
             f"'{spec}' is a task or a suite, not an encoder",
             hint=f"use it as a task: `tasks={spec}`",
+        )
+    # Path would raise for a name that is too long for a file.
+    if os.path.isfile(spec):  # noqa: PTH113
+        return EncoderError(
+            f"'{spec}' is a file, not an encoder", hint=f"if it holds embeddings, give file:{spec}"
         )
     return UnknownName(
         "encoder",

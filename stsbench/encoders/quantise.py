@@ -155,8 +155,8 @@ def _write_quantised_copy(
         model = encoder.backbone.model
     else:
         folder = encoder.root
-        transformer = encoder.network[0]  # its first module
-        model = transformer.model
+        # The first module is a transformer.
+        model = encoder.network[0].model
     # The copy is made in a scratch folder, which gets the name `out` when it is complete.
     scratch = make_scratch_path(out)
     int8_path = scratch / encoder.backend.folder.relative_to(folder) / int8_name

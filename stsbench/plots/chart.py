@@ -142,7 +142,8 @@ class Chart(Figure):  # type: ignore[misc]
             for start in range(0, len(legend), n_rows or 1)
         ]
         legend_height = 1.25 * LINE_HEIGHT * max(column_heights, default=0) + 0.04 * bool(legend)
-        notes_height = LINE_HEIGHT * len(note_text.split("\n")) if note_text else 0.0
+        # With a distance to the text above them.
+        notes_height = LINE_HEIGHT * len(note_text.split("\n")) + 0.1 if note_text else 0.0
         below_label = legend_height + notes_height
         label_height, title_height = (
             0.15 * (text.count("\n") + 1) if text else 0.0 for text in (x_label, title)

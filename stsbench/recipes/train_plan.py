@@ -603,8 +603,7 @@ def _count_rows(plan: TrainPlan) -> int | None:
     if n_rows is None:
         return None
     # The drawn rows are repeated, all of them equally often, to about the length of the corpus.
-    n_repetitions = n_rows // section.rows
-    return n_repetitions * section.rows
+    return n_rows // section.rows * section.rows
 
 
 def _describe_length(plan: TrainPlan, n_rows: int | None) -> str:

@@ -98,7 +98,7 @@ class TrainingOutcome:
     """The duration of the whole training; 0 if the trainer does not measure it."""
 
 
-def open_curve(folder: Path, points: Sequence[Point] = ()) -> Callable[[Point], None]:
+def open_curve(folder: Path, points: Sequence[Point]) -> Callable[[Point], None]:
     """Begin the curve file of a run, and return a function that appends a point to it.
 
     A point is the numbers of one validation by name; it becomes one line of JSON.
@@ -332,8 +332,7 @@ class Learner(_Traits):
         """
         # A new tuple, as the class's default is shared by all methods.
         self._dropout_settings = (*self._dropout_settings, (module, dropout))
-        is_in_training_mode = self.training and dropout
-        module.train(is_in_training_mode)
+        module.train(self.training and dropout)
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode of every module, except where :meth:`set_dropout` decides."""

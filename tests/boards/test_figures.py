@@ -74,8 +74,15 @@ def test_published_numbers_are_rings_beside_the_measured():
     (table,) = board.tables
     # Each group has its title above its rows.
     assert len(first.get_yticks()) == len(table.rows()) + len(table.groups)
-    measured = stsbench.leaderboard(MEASURED, show="measured").plot().axes[0]
-    assert "white" not in {line.get_markerfacecolor() for line in measured.lines}
+    measured: Any = stsbench.leaderboard(MEASURED, show="measured").plot()
+    assert "white" not in {line.get_markerfacecolor() for line in measured.axes[0].lines}
+    assert "○ published" in board.plot().get_supxlabel()
+    assert measured.get_supxlabel() == "● measured   — 95% interval"
+    # The note below is not written over the line that explains the dots.
+    measured.draw_without_rendering()
+    notes = next(text for text in measured.texts if "signature:" in text.get_text())
+    legend = next(text for text in measured.texts if "interval" in text.get_text())
+    assert legend.get_window_extent().y0 > notes.get_window_extent().y1 + 2
 
 
 def test_one_figure_is_one_table():

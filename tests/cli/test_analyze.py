@@ -6,6 +6,7 @@ import csv
 import html
 import json
 
+import numpy as np
 import pytest
 
 from stsbench.analysis.context import ANALYSES
@@ -104,3 +105,34 @@ def test_a_report_names_the_command_for_what_is_not_measured(stsbench, tmp_path)
         "quickstart",
     )
     assert code == 0 and "minilm: not measured; run: stsbench run minilm --tasks quickstart" in err
+
+
+def test_encoders_that_give_no_figure_leave_those_of_the_others(stsbench, tmp_path):
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
+    np.save(tmp_path / "scores.npy", np.arange(300.0))
+    stsbench.fine("run", *HASHED, "--similarities", "scores.npy", "--tasks", "quickstart-en")
+    encoders = "scores.npy,own_encoders:Hashed,similarities:scores.npy"
+    report = ("report", "-e", encoders, *OF_REPORT, "--figures", "similarity,spectrum")
+    code, out, err = stsbench(*report)
+    assert (code, out) == (0, "wrote report.html\n"), err
+    problem = "'similarities:scores.npy' scores pairs; an analysis needs embeddings"
+    assert [line.removeprefix("stsbench: not in the report: ") for line in err.splitlines()] == [
+        "scores.npy: 'scores.npy' is a file, not an encoder; if it holds embeddings, give "
+        "file:scores.npy",
+        f"similarity: {problem}",
+        f"spectrum: {problem}",
+    ]
+    text = (tmp_path / "report.html").read_text()
+    assert 'id="figure-similarity"' in text and 'id="figure-spectrum"' in text
+    # Both results are compared.
+    assert "A = hashed, B = scores.npy" in text
+    assert "give file:scores.npy" in stsbench.refused("run", "scores.npy", "--tasks", "quickstart")
+
+
+def test_a_report_of_encoders_that_cannot_be_loaded_names_each_once(stsbench, tmp_path):
+    (tmp_path / "a.npz").touch()
+    (tmp_path / "results").mkdir()
+    code, _, err = stsbench("report", "-e", "a.npz,minilmm", *OF_REPORT)
+    first, second, end = err.splitlines()
+    assert code == 2 and "give file:a.npz" in first and "did you mean 'minilm'" in second
+    assert "there is nothing to report of these encoders" in end

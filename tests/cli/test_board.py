@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from stsbench.encoders.engine import embed
 from stsbench.results.folder import write_result
-from tests.cli.commands import HASHED, one_line
+from tests.cli.commands import HASHED, QUICK, one_line
 from tests.made import SIMCSE, make_result
 
 STS = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"]
@@ -140,3 +141,34 @@ def test_means_over_seeds_are_said_to_be_of_all_that_the_folder_holds(stsbench):
         "±: deviation over seeds; scores are means over all seeds that the results"
         in stsbench.fine(*board)
     )
+
+
+def test_a_time_that_stored_embeddings_lack_is_measured_by_the_command_of_the_note(
+    stsbench, monkeypatch
+):
+    monkeypatch.setattr(embed, "TEXTS_PER_BATCH", 16)
+    encoders = "own_encoders:Hashed,own_encoders:Hashed+dimensions=8"
+    stsbench.fine("run", encoders, *QUICK, "--results", "scored_before")
+    stsbench.fine("run", encoders, *QUICK)
+    board = ("leaderboard", "--suite", "quickstart", "--max-ms", "50")
+    refused = stsbench.refused(*board)
+    assert refused == (
+        "no row fits: 2 rows are not shown, 2 of them because the facts are not known: hashed, "
+        "hashed+dimensions=8 (at most 50 ms a sentence); embeddings that were stored already have "
+        "no time; run: stsbench run --fresh hashed hashed+dimensions=8 --tasks quickstart-en "
+        "--no-store"
+    )
+    stsbench.fine("run", "own_encoders:Hashed", *QUICK, "--fresh", "--no-store")
+    shown = " ".join(stsbench.fine(*board, "--sort", "ms").split())
+    assert "1 row is not shown, 1 of them because the facts are not known: hashed+dim" in shown
+    assert "run: stsbench run --fresh hashed+dimensions=8 --tasks quickstart-en --no-store" in shown
+    stsbench.fine("run", encoders, *QUICK, "--fresh", "--no-store")
+    assert "not shown" not in stsbench.fine(*board)
+
+
+def test_a_board_without_numbers_to_sort_by_says_so(stsbench, results):
+    note = "not sorted by average: no row has scores of all tasks\n"
+    assert note not in stsbench.fine(*MARKDOWN, "--sort", "average")
+    assert note in stsbench.fine(*MARKDOWN, "--sort", "average", "--encoder", "hole")
+    by_time = stsbench.fine(*MARKDOWN, "--sort", "ms", "--columns", "ms")
+    assert "not sorted by ms: no row has one\n" in by_time

@@ -59,6 +59,9 @@ def test_compare_takes_a_comma_list(stsbench):
     fill(Path("results"))
     by_blanks = stsbench.json("compare", "good", "bad", "mine/good")
     assert stsbench.json("compare", "good,bad", "mine/good") == by_blanks
+    write_results(Path("results"), sts("bad, not good", "sts12", *drawn(1, 200)))
+    mixed = stsbench.json("compare", "good,bad, not good", "bad")
+    assert mixed["encoders"] == ["good", "bad, not good", "bad"]
     refused = stsbench.refused("compare", "good,,bad")
     assert refused.startswith("encoders 'good,,bad': a name is missing beside a comma")
 
@@ -105,7 +108,7 @@ def test_compare_of_a_folder_of_an_encoder_says_that_it_holds_no_results(stsbenc
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["good"], "compare needs at least two encoders, or folders of results"),
+        (["good"], "compare needs at least two encoders; there is 'good' alone"),
         (["good", "good"], "compare was given 'good' twice"),
         (["good", "badd"], "unknown encoder 'badd'; did you mean 'bad'"),
         (

@@ -221,7 +221,9 @@ def draw_table(tables: Sequence[Table], show: Show | None = None, *, exact: bool
         for line in block.lines
         if line.number_kind != "difference" or show == "difference"
     ]
-    x_label = "● measured   ○ published   — 95% interval"
+    dots = list(_make_dots(lines, columns))
+    has_rings = not all(dot.filled for dot in dots)
+    x_label = f"● measured{'   ○ published' * has_rings}   — 95% interval"
     if show == "difference":
         x_label = "measured minus published"
     group_titles = {}
@@ -231,7 +233,7 @@ def draw_table(tables: Sequence[Table], show: Show | None = None, *, exact: bool
             # The title is above the first row of its group.
             group_titles[_row_key(block.lines[0])] = group_title
     return draw_panels(
-        list(_make_dots(lines, columns)),
+        dots,
         group_titles=group_titles,
         panel_titles={column.key: column.head for column in columns},
         row_labels={

@@ -111,7 +111,7 @@ def render_page(title: str, body: Iterable[str], *, images: bool = False) -> str
 def render_notebook_table(
     heads: Sequence[str],
     rows: Iterable[Sequence[str]],
-    notes: Iterable[str] = (),
+    notes: Iterable[str],
     *,
     title: str = "",
 ) -> str:

@@ -13,14 +13,15 @@ from typing import NamedTuple
 
 from stsbench.boards.published.encoder_facts import format_parameters
 from stsbench.boards.tables.table import (
-    EncoderTraits,
     Row,
     Table,
     TableCell,
     TableColumn,
     TableNumber,
 )
-from stsbench.core.errors import StsbenchError, UnknownName, look_up
+from stsbench.core.errors import AdvisingNote, StsbenchError, UnknownName, look_up
+from stsbench.core.wording import format_some
+from stsbench.results.folder import make_rescore_remedy
 
 LANGUAGES_FILE = Path(__file__).parent / "languages.json"
 MEMBER_CODES = {"zho": "cmn", "ara": "arb"}
@@ -155,6 +156,12 @@ def _find_fact(row: Row, name: str) -> TableNumber | None:
     return TableNumber(statistics.median(values)) if values else None
 
 
+def _is_untimed(row: Row) -> bool:
+    """Return whether a row has no time and all its runs have found stored embeddings."""
+    is_stored = all(result.run.get("from_store") for result in row.results)
+    return is_stored and _find_fact(row, MILLISECONDS) is None
+
+
 @dataclass(frozen=True, kw_only=True)
 class RowFilter:
     """A choice of a table's rows, and their order.
@@ -184,14 +191,14 @@ class RowFilter:
     def from_texts(
         cls,
         *,
-        language: str | None = None,
-        max_parameters: str | int | None = None,
-        license: str | None = None,  # noqa: A002 - the name of the argument for users
-        only_open: bool = False,
-        sort: str | None = None,
-        top: int | None = None,
-        columns: Sequence[str] = (),
-        max_ms: float | None = None,
+        language: str | None,
+        max_parameters: str | int | None,
+        license: str | None,  # noqa: A002 - the name of the argument for users
+        only_open: bool,
+        sort: str | None,
+        top: int | None,
+        columns: Sequence[str],
+        max_ms: float | None,
     ) -> RowFilter:
         """Make a filter of a table's rows from what a user has typed.
 
@@ -235,43 +242,73 @@ class RowFilter:
         table = add_fact_columns(table, self.columns)
         sort_column = self._find_column(table) if self.sort else None
         n_omitted = 0
-        n_unknown = 0
+        unknown_rows: list[Row] = []
         groups = []
         for group in table.groups:
             fitting_rows = []
             for row in group.rows:
                 # For each requested fact True, False, or None if it is not known.
-                checks = [*self._check_facts(row.traits), *self._check_speed(row)]
+                checks = self._check_facts(row)
                 if all(checks):
                     fitting_rows.append(row)
                 elif False not in checks:
                     # No fact speaks against the row, but one is not known.
-                    n_unknown += 1
-            if sort_column is not None:
+                    unknown_rows.append(row)
+            if sort_column:
                 fitting_rows = sort_rows(fitting_rows, sort_column)
             chosen_rows = fitting_rows[: self.top]
             n_omitted += len(group.rows) - len(chosen_rows)
             if chosen_rows:
                 groups.append(replace(group, rows=chosen_rows))
         notes = list(table.notes)
+        table = replace(table, groups=groups)
+        if sort_column and not any(_find_number(row, sort_column) for row in table.rows()):
+            is_mean = sort_column.kind in ("average", "exact")
+            reason = "no row has scores of all tasks" if is_mean else "no row has one"
+            notes.append(f"not sorted by {sort_column.key}: {reason}")
+        # The last note, because it is the reason if no row is shown.
         if n_omitted:
-            unknown = f", {n_unknown} of them because the facts are not known" if n_unknown else ""
-            rows = "1 row is" if n_omitted == 1 else f"{n_omitted} rows are"
-            notes.append(f"{rows} not shown{unknown} ({self.describe()})")
-        return replace(table, groups=groups, notes=notes)
+            notes.append(self._describe_omitted(n_omitted, unknown_rows))
+        return replace(table, notes=notes)
 
-    def _check_facts(self, traits: EncoderTraits) -> list[bool | None]:
-        """Return whether an encoder has each fact that this filter asks for.
+    def _describe_omitted(self, n_omitted: int, unknown_rows: Sequence[Row]) -> str:
+        """Return a note on the rows that are not shown.
 
-        The filter asks for a language, a maximum number of parameters, a licence (its beginning) or
-        open weights; attributes that are empty, None or False ask for nothing.
+        If some have no time because their embeddings were stored already, the note has a remedy: to
+        score them again without stored embeddings.
 
         Args:
-            traits: The facts about the encoder.
+            n_omitted: How many rows are not shown.
+            unknown_rows: Those of them that have a fact which is not known.
+        """
+        rows = "1 row is" if n_omitted == 1 else f"{n_omitted} rows are"
+        unknown = ""
+        if unknown_rows:
+            labels = format_some([row.label for row in unknown_rows])
+            unknown = f", {len(unknown_rows)} of them because the facts are not known: {labels}"
+        note = f"{rows} not shown{unknown} ({self.describe()})"
+        untimed = [result for row in unknown_rows if _is_untimed(row) for result in row.results]
+        if self.max_ms is None or not untimed:
+            return note
+        rescore = make_rescore_remedy(untimed)
+        return AdvisingNote(
+            f"{note}; embeddings that were stored already have no time",
+            rescore._replace(arguments={**rescore.arguments, "store": None}),
+        )
+
+    def _check_facts(self, row: Row) -> list[bool | None]:
+        """Return whether the encoder of a row has each fact that this filter asks for.
+
+        The filter asks for a language, a maximum number of parameters, a licence (its beginning),
+        open weights or a time; attributes that are empty, None or False ask for nothing.
+
+        Args:
+            row: The row.
 
         Returns:
             True or False for each fact that is asked for, or None if it is not known.
         """
+        traits = row.traits
         checks: list[bool | None] = []
         if self.language:
             # Some codes stand for several languages, of which one is meant.
@@ -285,14 +322,10 @@ class RowFilter:
             checks.append(has_license if traits.license else None)
         if self.only_open:
             checks.append(traits.is_open)
+        if self.max_ms is not None:
+            milliseconds = _find_fact(row, MILLISECONDS)
+            checks.append(None if milliseconds is None else milliseconds.value <= self.max_ms)
         return checks
-
-    def _check_speed(self, row: Row) -> list[bool | None]:
-        """Return whether a row fits the requested time, or None if it is unknown."""
-        if self.max_ms is None:
-            return []
-        milliseconds = _find_fact(row, MILLISECONDS)
-        return [None if milliseconds is None else milliseconds.value <= self.max_ms]
 
     def describe(self) -> str:
         """Describe which rows this filter shows: ``German, at most 500M parameters``.
@@ -329,6 +362,12 @@ class RowFilter:
         raise UnknownName("column", self.sort, keys, hint=f"has {', '.join(keys)}")
 
 
+def _find_number(row: Row, column: TableColumn) -> TableNumber | None:
+    """Return the number to sort a row by, the measured one if there is one; None if none."""
+    cell = row.cell(column.key)
+    return cell.measured or cell.published
+
+
 def sort_rows(rows: Sequence[Row], column: TableColumn) -> list[Row]:
     """Return rows sorted by a column: the best number first, and rows without a number last.
 
@@ -337,8 +376,7 @@ def sort_rows(rows: Sequence[Row], column: TableColumn) -> list[Row]:
     """
 
     def sort_key(row: Row) -> tuple[bool, float]:
-        cell = row.cell(column.key)
-        number = cell.measured or cell.published
+        number = _find_number(row, column)
         if number is None:
             return True, 0.0
         is_descending = column.better == "high"

@@ -238,8 +238,11 @@ class TableRequest:
         tables_with_rows = [table for table in filtered_tables if table.groups]
         if not tables_with_rows:
             # The filter has added the last note, on how many rows do not fit.
-            notes = [table.notes[-1] for table in filtered_tables if table.notes]
-            raise DataError(f"no row fits: {'; '.join(notes)}")
+            notes = [table.notes[-1] for table in filtered_tables]
+            # An AdvisingNote has these attributes; most notes have no remedy.
+            reasons = [getattr(note, "reason", note) for note in notes]
+            remedy = getattr(notes[0], "remedy", None)
+            raise DataError(f"no row fits: {'; '.join(reasons)}", remedy=remedy)
         return tables_with_rows
 
     def _no_results_error(self, suite_name: str) -> DataError:

@@ -541,7 +541,7 @@ def _with_added_rows(
 
 
 def describe_gaps(
-    row: Row, table: Table, catalogue: Catalogue, results_folder: str = ""
+    row: Row, table: Table, catalogue: Catalogue, results_folder: str
 ) -> Iterator[DataError]:
     """Yield notices on the columns that a row, which a user adds, has no number for.
 

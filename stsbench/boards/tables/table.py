@@ -355,7 +355,8 @@ def add_standings(table: Table, standings: Mapping[int, RowStanding]) -> Table:
             (row, standings.get(index)) for index, row in enumerate(group.rows, n_earlier_rows)
         ]
         n_earlier_rows += len(group.rows)
-        if table.is_board and not _has_published_number(group):
+        all_cells = (cell for row in group.rows for cell in row.cells.values())
+        if table.is_board and not any(cell.published for cell in all_cells):
             # Even a row without a mean can have a rank, by the tasks that it shares with others.
             # A row without a standing comes last.
             rows_with_standings.sort(key=lambda pair: pair[1].rank if pair[1] else math.inf)
@@ -365,11 +366,6 @@ def add_standings(table: Table, standings: Mapping[int, RowStanding]) -> Table:
         ]
         groups.append(replace(group, rows=rows))
     return replace(table, columns=[*table.columns, ranks_column, letters_column], groups=groups)
-
-
-def _has_published_number(group: Group) -> bool:
-    """Return whether any cell of a group has a published number."""
-    return any(cell.published for row in group.rows for cell in row.cells.values())
 
 
 def _add_standing(row: Row, standing: RowStanding) -> Row:

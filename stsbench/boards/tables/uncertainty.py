@@ -43,7 +43,7 @@ class _RowMeans(NamedTuple):
     """The results of the row, by the index of their task."""
 
 
-def add_intervals(table: Table, progress: ProgressCallback | None = None) -> Table:
+def add_intervals(table: Table, progress: ProgressCallback | None) -> Table:
     """Add 95% intervals to the means in a table: to averages over tasks and means over seeds.
 
     Notes name the rows whose intervals cannot be computed, and why. Intervals are kept in a cache

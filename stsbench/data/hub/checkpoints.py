@@ -45,7 +45,7 @@ def fetch_checkpoint(repo: str, *, revision: str, extra_names: Sequence[str] = (
     return repository.fetch_all([*configuration, *extra_files, *weights])
 
 
-def fetch_tokenizer(repo: str, *, revision: str, offline_hint: str | None = None) -> HubPath:
+def fetch_tokenizer(repo: str, *, revision: str, offline_hint: str | None) -> HubPath:
     """Fetch the files of a model's tokenizer and its configuration, without any weights.
 
     Args:

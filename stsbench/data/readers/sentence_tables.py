@@ -210,8 +210,8 @@ def to_split(
     row_groups: Sequence[TableRows],
     roles: ColumnRoles,
     *,
-    subset: ColumnKey | None = None,
-    classes: Sequence[str] | None = None,
+    subset: ColumnKey | None,
+    classes: Sequence[str] | None,
     clean_text: Callable[[str], str] = normalise_blanks,
 ) -> PairSplit | Labelled:
     """Make a split of pairs with gold scores, or of sentences or pairs with labels.

@@ -105,7 +105,7 @@ class TextTable:
         """Return the number of fields, by position, of rows that are not as long as the header."""
         return {row: len(cells) for row, cells in enumerate(self.rows) if len(cells) != self.width}
 
-    def describe_uneven_rows(self, *, with_longer: bool = False) -> str:
+    def describe_uneven_rows(self, *, with_longer: bool) -> str:
         """Return a message on the rows with more or fewer fields than the header.
 
         Without a header, the first row takes its place; ``self.width`` is its number of fields.

@@ -229,8 +229,7 @@ class Engine:
 
         Args:
             sentences: The sentences to embed.
-            among: Further sentences over which batches are planned. They are embedded only if
-                their batch has a sentence to embed.
+            among: Further sentences to plan for, embedded only if their batch has one to embed.
             share: The batches that this worker embeds, by default all; others embed the rest.
             tokens: The token ids of all distinct sentences, sorted; None to tokenise them here.
 
@@ -245,13 +244,15 @@ class Engine:
         # The store looks texts up by their hashes, (n,); it returns -1 for a text that it lacks.
         keys = text_keys(texts)
         is_stored = self.store.find(keys) >= 0
-        is_requested = np.array([text in requested for text in texts], dtype=bool)
-        is_missing = is_requested & ~is_stored
+        is_missing = np.array([text in requested for text in texts], dtype=bool) & ~is_stored
         if not is_missing.any():
             return
         plan = _make_plan(self.encoder, texts, tokens)
-        # For each batch the indices of its texts to embed; costs are tokens, or texts.
-        batches = _select_rows(plan.select_batches(share), is_missing, is_stored)
+        # For each batch with a missing text, the indices of its texts to embed. These are all that
+        # are not stored, requested or not: so batches do not depend on the request.
+        batches = [
+            rows[~is_stored[rows]] for rows in plan.select_batches(share) if is_missing[rows].any()
+        ]
         # Its method `add` checks embeddings, adds them to the store and reports the progress.
         writer = _StoreWriter(
             self,
@@ -539,25 +540,6 @@ def tokenize_texts(encoder: TokenEncoder, texts: Sequence[str]) -> TokenIds:
             "embed_tokens it must return the TokenIds of each sentence (stsbench.encoders.base)"
         )
     return tokens
-
-
-def _select_rows(
-    batches: Sequence[IndexArray], is_missing: BoolArray, is_stored: BoolArray
-) -> list[IndexArray]:
-    """Return the texts to embed of each batch that has a missing text.
-
-    A batch without a missing text is omitted. In any other batch, all texts that are not stored
-    are embedded, also those that are not requested, so that batches do not depend on the request.
-
-    Args:
-        batches: For each planned batch the indices of its texts.
-        is_missing: For each text, whether it is requested and not stored, (n,).
-        is_stored: For each text, whether the store has it, (n,).
-
-    Returns:
-        For each remaining batch the indices of its texts that are not stored.
-    """
-    return [rows[~is_stored[rows]] for rows in batches if is_missing[rows].any()]
 
 
 def _make_plan(

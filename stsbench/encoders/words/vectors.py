@@ -49,7 +49,7 @@ class VectorBlock(NamedTuple):
     vectors: FloatArray
 
 
-def read_blocks(path: Path, limit: int | None = None) -> Iterator[VectorBlock]:
+def read_blocks(path: Path, limit: int | None) -> Iterator[VectorBlock]:
     """Yield the words and vectors of a file in blocks, in the order of the file.
 
     A text file has one word and its values per line. That of word2vec and fastText begins with a

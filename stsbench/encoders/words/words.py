@@ -313,8 +313,11 @@ class BagEncoder(ABC):
 
     def unknown(self, sentences: Sequence[str]) -> list[str]:
         """Return the sentences without a known word, whose embeddings are zero."""
-        bags = self.bags(sentences)
-        return [sentence for sentence, bag in zip(sentences, bags, strict=True) if not bag]
+        return [
+            sentence
+            for sentence, bag in zip(sentences, self.bags(sentences), strict=True)
+            if not bag
+        ]
 
 
 def sum_vectors(bags: Bags, take: Callable[[IndexArray], FloatArray], *, mean: bool) -> FloatArray:

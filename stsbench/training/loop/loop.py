@@ -158,8 +158,7 @@ def train_learner(
         shutil.rmtree(settings.folder / "checkpoints", ignore_errors=True)
     processes.wait()
     if processes.rank == 0:
-        append_to_curve_file = open_curve(settings.folder, selection.curve)
-        selection.point_callbacks.append(append_to_curve_file)
+        selection.point_callbacks.append(open_curve(settings.folder, selection.curve))
     prepare_learner(learner, plan.section)
     trainer = _make_loop(learner, settings, selection)
     with (

@@ -43,7 +43,7 @@ def test_the_best_under_50_ms_is_answered():
     board = leaderboard(RESULTS, max_ms=50)
     text = board.to_markdown()
     assert "| fast |" in text and "| slow |" not in text
-    assert "2 rows are not shown, 1 of them because the facts are not known" in text
+    assert "2 rows are not shown, 1 of them because the facts are not known: new (at most" in text
     with pytest.raises(DataError, match="no row fits"):
         leaderboard(RESULTS, max_ms=1)
 
