@@ -10,14 +10,35 @@ decided where they are shown. The commit is written beside it.
 from __future__ import annotations
 
 import argparse
+import csv
+import gzip
+import io
 import json
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
-from stsbench.boards.mteb.scores import TABLE_FILE, encode_table, read_mteb_files
+from stsbench.boards.mteb.scores import SCORE_DIGITS, TABLE_FILE, MtebResult, read_mteb_files
 from stsbench.core.files import write_atomically
 
 REPOSITORY = "https://github.com/embeddings-benchmark/results"
+TABLE_COLUMNS = "model revision task data_revision mteb_version split subset score".split()
+
+
+def encode_table(results: Iterable[MtebResult]) -> bytes:
+    """Return results as a table in CSV, compressed by gzip, with one row for each score.
+
+    The same results make the same bytes, as the compressed file has no time in it.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(TABLE_COLUMNS)
+    # A result is a tuple whose last field is its scores; the others are the first columns.
+    for result in sorted(results, key=lambda result: result[:-1]):
+        first_columns = result[:-1]
+        for (split, subset), score in sorted(result.scores.items()):
+            writer.writerow([*first_columns, split, subset, f"{score:.{SCORE_DIGITS}f}"])
+    return gzip.compress(text.getvalue().encode(), mtime=0)
 
 
 def main() -> None:

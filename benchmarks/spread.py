@@ -38,11 +38,12 @@ from stsbench.boards.tables.build import build_table
 from stsbench.boards.tables.detectable import (
     MEAN,
     NORMAL_QUANTILE,
+    comparable_values,
     detectable_gap,
     is_mean_of_tasks,
-    mean_values,
     read_spread,
 )
+from stsbench.boards.tables.table import AVERAGE
 from stsbench.results.folder import read_folder
 from stsbench.results.record import Result
 from stsbench.significance.differences import EstimatedDifference
@@ -190,7 +191,9 @@ def published_means(*, papers_alone: bool) -> Iterator[tuple[float, float]]:
         if not is_mean_of_tasks(table) or (papers_alone and table.is_board):
             continue
         for group in table.groups:
-            yield from itertools.pairwise(sorted(mean_values(group), reverse=True))
+            yield from itertools.pairwise(
+                sorted(comparable_values(group, AVERAGE).values(), reverse=True)
+            )
 
 
 def print_published() -> None:

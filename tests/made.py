@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stsbench.core.catalogue import Catalogue
+from stsbench.results.folder import read_item_columns, read_result
 from stsbench.results.record import Result, digest_columns, score_bounds, score_name
 
 CATALOGUE = Catalogue()
@@ -21,6 +23,11 @@ COLUMNS: dict[str, Any] = {
 }
 """Their Spearman correlation is 1."""
 PEARSON = 0.9948497511671096
+
+
+def read_items(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """The per-item columns of the result at a path."""
+    return read_item_columns(read_result(path))
 
 
 @cache

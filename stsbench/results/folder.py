@@ -341,15 +341,6 @@ def read_result(path: Path) -> Result:
     return msgspec.structs.replace(result, path=path)
 
 
-def read_items(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Read the per-item columns of the Result at a path.
-
-    Raises:
-        DataError: As :func:`read_item_columns`.
-    """
-    return read_item_columns(read_result(path))
-
-
 def read_item_columns(result: Result, content: bytes | None = None) -> dict[str, npt.NDArray[Any]]:
     """Return the per-item columns of a Result: its own, or else those of the file beside its file.
 

@@ -12,13 +12,12 @@ import stsbench
 from stsbench.api.results import FailedCell, Results, make_grid_columns
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError
-from stsbench.results.folder import read_items
 from stsbench.results.groups import group_by_encoder
 from stsbench.results.record import Result, items_path
 from tests.api.notebook import page_of
 from tests.cli.commands import Command
 from tests.encoders.fakes import Plain
-from tests.made import SIMCSE, make_result
+from tests.made import SIMCSE, make_result, read_items
 
 STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 TASKS = ["quickstart-en", "quickstart-es-en"]

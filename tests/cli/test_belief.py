@@ -21,10 +21,11 @@ from stsbench.check.lock import read_lock, to_lock
 from stsbench.core.catalogue import Catalogue
 from stsbench.evaluators.base import ItemColumns, Scores
 from stsbench.evaluators.sts import StsEvaluator
-from stsbench.results.folder import read_items, read_result, write_result
+from stsbench.results.folder import read_result, write_result
 from stsbench.results.record import Result, digest_fields, items_path, score_name
 from tests.cli.commands import HEAD, Command, write
 from tests.forgeries import resealed
+from tests.made import read_items
 
 WORDS = "cats dogs boats trains rivers clouds songs bread chairs stones".split()
 SMALL_TRAINING = "senteval(max_epochs=5,epoch_size=5)"

@@ -70,7 +70,7 @@ def test_items_are_scored_compared_shown_and_verified(stsbench: Command, own: Pa
 
 
 def _correct(encoder: str) -> list[int]:
-    from stsbench.results.folder import read_items
+    from tests.made import read_items
 
     (path,) = Path("results", encoder).glob("lines.*.json")
     return list(read_items(path)["correct"])

@@ -18,7 +18,6 @@ from stsbench.core.errors import DataError, OutputError
 from stsbench.results.folder import (
     read_columns,
     read_folder,
-    read_items,
     read_result,
     read_states,
     result_to_json,
@@ -34,7 +33,7 @@ from stsbench.results.record import (
     result_path,
 )
 from tests.forgeries import FORGERIES
-from tests.made import SIMCSE, make_result
+from tests.made import SIMCSE, make_result, read_items
 
 FLOATS = [
     0.1 + 0.2,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,7 +32,6 @@ from stsbench.results.record import Result
 METRIC = "cosine_spearman"
 META_FILE = "model_meta.json"
 TABLE_FILE = Path(__file__).parent / "scores.csv.gz"
-TABLE_COLUMNS = "model revision task data_revision mteb_version split subset score".split()
 SCORE_DIGITS = 6
 UNKNOWN = "unknown"
 """A data revision or version of MTEB that a file does not name."""
@@ -280,22 +278,6 @@ def _text_or_unknown(value: object) -> str:
     # Some files have Python's None as a text.
     is_known = isinstance(value, str) and value not in ("", "None")
     return str(value) if is_known else UNKNOWN
-
-
-def encode_table(results: Iterable[MtebResult]) -> bytes:
-    """Return results as a table in CSV, compressed by gzip, with one row for each score.
-
-    The same results make the same bytes, as the compressed file has no time in it.
-    """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(TABLE_COLUMNS)
-    # A result is a tuple whose last field is its scores; the others are the first columns.
-    for result in sorted(results, key=lambda result: result[:-1]):
-        first_columns = result[:-1]
-        for (split, subset), score in sorted(result.scores.items()):
-            writer.writerow([*first_columns, split, subset, f"{score:.{SCORE_DIGITS}f}"])
-    return gzip.compress(text.getvalue().encode(), mtime=0)
 
 
 @cache

@@ -8,7 +8,7 @@ correlation of the errors of two encoders (``benchmarks/spread.py``).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import pairwise
@@ -190,12 +190,7 @@ def is_mean_of_tasks(table: Table) -> bool:
     return is_plain_mean and has_no_others and {*measured_tasks} == read_spread().tasks
 
 
-def mean_values(group: Group) -> Iterator[float]:
-    """Yield the published averages of a group's rows that may be compared."""
-    yield from _comparable_values(group, AVERAGE).values()
-
-
-def _comparable_values(group: Group, key: str) -> dict[int, float]:
+def comparable_values(group: Group, key: str) -> dict[int, float]:
     """Return the published numbers of a column in a group of rows: index of the row -> number.
 
     Misprints are omitted, and so are rows by another protocol or metric than the column's.
@@ -238,7 +233,7 @@ def mark_gaps(group: Group, key: str, find_bound: Callable[[Row, Row], float]) -
             next better number.
     """
     rows = list(group.rows)
-    values = _comparable_values(group, key)
+    values = comparable_values(group, key)
     # Indices of rows, the best number first; then each pair of neighbours.
     indices = sorted(values, key=values.__getitem__, reverse=True)
     for better, index in pairwise(indices):
