@@ -258,7 +258,9 @@ class RunCallbacks:
             self.on_progress(tracker)
 
         def on_embedding(done: int, total: int) -> None:
-            report("embedding", done / total, sentences=encoder_plan.sentences_to_embed or 0)
+            # There are no tokens to count if the only sentence is empty.
+            fraction = done / total if total else 1.0
+            report("embedding", fraction, sentences=encoder_plan.sentences_to_embed or 0)
             self.on_embedding(done, total)
             if done == total:
                 tracker.finish(0)

@@ -147,10 +147,7 @@ class RunContext:
         if spec not in self._last_encoder:
             self._last_encoder.clear()
             encoder = load_named(spec, params=self.plan.params, catalogue=self.plan.catalogue)
-            path = Path(spec)
-            if spec.startswith(FILE_PREFIXES):
-                # The text without parameters, behind the prefix.
-                path = Path(split_all_params(spec)[0].partition(":")[2])
+            path = _find_path(spec)
             # Only an encoder that was loaded by a path has candidates for its name.
             is_from_path = bool(encoder.candidate_names) and path.exists()
             if is_from_path:
@@ -186,9 +183,9 @@ class RunContext:
             return replace(encoder, name=name_by_spec[spec])
         if not encoder.candidate_names:
             return encoder
-        other_paths = [Path(other_spec) for other_spec in plan.encoders if other_spec != spec]
+        other_paths = [_find_path(other_spec) for other_spec in plan.encoders if other_spec != spec]
         # Ends of this path that are also ends of another one.
-        ambiguous_names = shared_suffixes(Path(spec), other_paths)
+        ambiguous_names = shared_suffixes(_find_path(spec), other_paths)
         # Without the names of post-processors, which follow a ``+``.
         candidates = [
             name
@@ -566,3 +563,11 @@ def check_writable(folder: Path, *, hint: str = "") -> None:
     # Also those of other encoders, which this run would not overwrite.
     remove_stale(folder, "*.partial", "*/*.partial")
     remove_stale(settings.cache_folder(), "*/*.partial", "*/*/*.partial")
+
+
+def _find_path(spec: str) -> Path:
+    """Return the path that an encoder's spec may be, without the prefix of files and parameters."""
+    if Path(spec).exists():
+        return Path(spec)
+    stem = split_all_params(spec)[0]
+    return Path(stem.partition(":")[2] if stem.startswith(FILE_PREFIXES) else stem)

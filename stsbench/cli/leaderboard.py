@@ -137,7 +137,7 @@ def leaderboard_command(
         command = f"stsbench leaderboard --suite {requested.further_suite}"
         has_cards = {*requested.further_suite.split(",")} <= {*catalogue.paths("tasks")}
         # The folders that were typed, or a placeholder if the tasks' cards are in another one.
-        for folder in cards if has_cards else [*cards, "DIR"]:
+        for folder in cards if has_cards else [*cards, Path("DIR")]:
             command += f" --cards {folder}"
         print_error(f"further results: '{command}' shows them")
     print_errors("skipped", requested.omitted)

@@ -591,8 +591,8 @@ def _load_from_checkpoint(spec: str, params: dict[str, Any], catalogue: Catalogu
     if description.is_saved:
         return _load_from_saved_folder(folder, description, params, names)
     described_params = dict(description.params)
-    if "prompt_name" in params:
-        # The user selects a prompt of the files, which replaces their default one.
+    if {"prompt_name", "prompt_template"} & {*params}:
+        # The user chooses another prompt than the default one of the files.
         described_params.pop("prompt", None)
     encoder = build_encoder(
         ENCODERS.load(description.kind),

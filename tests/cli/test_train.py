@@ -163,7 +163,7 @@ def test_a_dry_run_refuses_a_pooling_that_cannot_be_saved(stsbench, little, monk
 
     assert LIBRARY_POOLINGS == Pooling.POOLING_MODES
     dry_run = (*little, "--dry-run", "--set", "pooling=shortest")
-    shortest = type("Shortest", (MaxPooling,), {"name": "shortest", "library": ""})
+    shortest: Any = type("Shortest", (MaxPooling,), {"name": "shortest", "library": ""})
     monkeypatch.setitem(POOLINGS, "shortest", shortest)
     refused = stsbench.refused(*dry_run)
     assert refused.startswith("pooling 'shortest' cannot be trained under; choose one of cls, ")

@@ -170,9 +170,12 @@ class DriftMonitor:
     def record_probes(self) -> None:
         """Store the probe embeddings and the environment, before the first embeddings are stored.
 
-        Nothing changes if there are probe embeddings already.
+        Nothing changes if this environment has recorded its own already. If it has not, nothing is
+        stored, and what another environment has recorded is replaced.
         """
-        if not self._read().probe_embeddings:
+        metadata = self._read()
+        is_recorded = self._environment in metadata.environments
+        if not metadata.probe_embeddings or not is_recorded:
             self._write(self._new_metadata())
 
     def origin(self) -> Origin:

@@ -120,7 +120,8 @@ def check_embeddings(
     if not is_finite.all():
         # argmin returns the first index that is False.
         first_bad = sentences[int(np.argmin(is_finite))]
-        all_sentences = sentences if among is None else among
+        # A batch may have sentences that are planned with others, and are in one list only.
+        all_sentences = among if among is not None and first_bad in among else sentences
         # A text with the sentence's number and its beginning.
         description = describe_sentence(all_sentences, all_sentences.index(first_bad))
         raise EncoderError(f"encoder '{name}' returned NaN or infinity for {description}")

@@ -98,9 +98,11 @@ class CrossEncoder(PairScorer, CheckpointEncoder):
             raise CardError(f"dtype '{INT8}' is not for cross-encoders; leave 'dtype' out")
         backend_class = resolve_backend_class("torch", dtype=dtype, device=device)
         self.backend = backend_class(self.root, file="", dtype=dtype, device=device)
-        # The smaller of the two limits; None if there is none.
-        limits = (max_length, self.checkpoint.max_length())
-        self.max_length = min(filter(None, limits), default=None)
+        limit = self.checkpoint.max_length()
+        if max_length is not None and limit is not None and max_length > limit:
+            raise CardError(f"max_length {max_length}: {self.root} reads {limit} tokens of a pair")
+        # None if there is no limit.
+        self.max_length = max_length or limit
 
     def _read_activation(self) -> str:
         """Return the activation of the score, which the checkpoint's files may name.
@@ -116,7 +118,9 @@ class CrossEncoder(PairScorer, CheckpointEncoder):
         """
         # The values of the later files replace those of the earlier.
         config = self.checkpoint.config() | read_optional_json(self.root / LIBRARY_CONFIG_FILE)
-        config |= config.get("sentence_transformers") or {}
+        library_settings = config.get("sentence_transformers")
+        if isinstance(library_settings, dict):
+            config |= library_settings
         keys = ("activation_fn", "sbert_ce_default_activation_function")
         # The first value that is set.
         address = next(filter(None, map(config.get, keys)), "torch.nn.Sigmoid")
@@ -149,12 +153,18 @@ class CrossEncoder(PairScorer, CheckpointEncoder):
 
         Raises:
             EncoderError: The model or the tokenizer cannot be loaded, or weights are missing.
+            CardError: The number of tokens is too small for any text.
         """
         from transformers import AutoModelForSequenceClassification
 
         from stsbench.encoders.transformer.backbone import load_model, load_tokenizer
 
         self.tokenizer = load_tokenizer(self.checkpoint)
+        n_special_tokens = self.tokenizer.num_special_tokens_to_add(pair=True)
+        if self.max_length is not None and self.max_length <= n_special_tokens:
+            raise CardError(
+                f"max_length {self.max_length} leaves nothing of a pair beside the special tokens"
+            )
 
         def load_in_torch(dtype: str) -> Any:  # noqa: ANN401
             """Load the checkpoint's model with numbers of this type, in evaluation mode.

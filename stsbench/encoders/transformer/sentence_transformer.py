@@ -58,7 +58,8 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         revision: The commit of a model on the Hub.
         prompt_name: The name of a prompt in the checkpoint's files; by default the checkpoint's
             own, and ``""`` for none.
-        prompt: A text before every sentence.
+        prompt: A text before every sentence; by default that of the checkpoint's files, and ``""``
+            for none.
         max_length: The maximum input in tokens; by default the checkpoint's.
         normalise: Scale embeddings to length 1, or do not; by default as the checkpoint does.
         dtype: The type of the numbers to compute in.
@@ -74,7 +75,7 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         name: str = "",
         revision: str = "unpinned",
         prompt_name: str | None = None,
-        prompt: str = "",
+        prompt: str | None = None,
         max_length: PositiveInt | None = None,
         normalise: bool | None = None,
         dtype: str = "float32",
@@ -111,7 +112,10 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         self.backend = backend_class(
             self.root / first_module.path, file=file, dtype=dtype, device=device
         )
-        self.prompt = find_prompt_text(self.root, prompt_name, prompt)
+        # An empty prompt that is given replaces the checkpoint's default one.
+        if prompt == "" and prompt_name is None:
+            prompt_name = ""
+        self.prompt = find_prompt_text(self.root, prompt_name, prompt or "")
 
     @cached_property
     def fingerprint(self) -> str:
