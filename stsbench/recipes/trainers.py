@@ -75,8 +75,10 @@ class LoopTrainer(Trainer):
         look_up("optimiser", plan.card.training.optimiser, OPTIMISERS)
         look_up("schedule", plan.card.training.schedule, SCHEDULES)
         # The student is a parameter of every method, but no recipe sets it.
-        params = {"student": None, **plan.card.params}
         where = f"recipe {plan.name}: [params]"
+        if "student" in plan.card.params:
+            raise CardError(f"{where}: 'student' is the encoder to train; leave it out")
+        params = {"student": None, **plan.card.params}
         return check_params(method, params, where=where, other_keys=KEYS_OF_ALL_METHODS)
 
     @classmethod

@@ -221,6 +221,10 @@ def test_a_dry_run_refuses_a_pooling_that_cannot_be_saved(stsbench, little, monk
             "a sentence's negatives are the others of its batch",
         ),
         (["little", "BASE", "--set", "pooling=wk(1)"], "'wk(1)' cannot be trained under"),
+        (
+            ["little", "BASE", "--set", "student=3"],
+            "'student' is the encoder to train; leave it out",
+        ),
         (["infersent-small", "BASE"], "'infersent' starts from nothing; leave out --base"),
     ],
 )
