@@ -28,6 +28,7 @@ from stsbench.analysis.context import (
 )
 from stsbench.core import settings
 from stsbench.core.errors import DataError, EncoderError
+from stsbench.data.readers.text import read_lines
 from stsbench.encoders.base import Embed, Encoder, FloatArray, iter_blocks
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.engine.store import EmbeddingStore
@@ -271,12 +272,11 @@ def read_counts(name: str) -> list[str]:
             hint="give one by `params=counts=FILE`",
         )
     counts: Counter[str] = Counter()
-    with path.open(encoding="utf-8") as lines:
-        for line_number, line in enumerate(lines, start=1):
-            word, _, count = line.rstrip("\n").rpartition(" ")
-            if not word or not count.isdecimal():
-                raise DataError(f"{path}, line {line_number}: is not a word, a space and a count")
-            counts[word] += int(count)
+    for line_number, line in enumerate(read_lines(path), start=1):
+        word, _, count = line.rpartition(" ")
+        if not word or not count.isdecimal():
+            raise DataError(f"{path}, line {line_number}: is not a word, a space and a count")
+        counts[word] += int(count)
     return [word for word, _ in counts.most_common()]
 
 

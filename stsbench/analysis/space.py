@@ -414,7 +414,9 @@ class Neighbours(EncoderAnalysis):
         row_by_text = {text: row for row, text in enumerate(texts)}
         query_rows = np.array([row_by_text.get(query, -1) for query in queries])
         x = subject.embed(texts)
-        query_neighbours = nearest(subject.embed_in_memory(queries), x, self.k, excluded=query_rows)
+        # A sentence has no more neighbours than there are other sentences.
+        k = min(self.k, len(texts) - 1)
+        query_neighbours = nearest(subject.embed_in_memory(queries), x, k, excluded=query_rows)
         table_rows: list[PlainRow] = []
         for index, query in enumerate(queries):
             text_rows = query_neighbours.rows[index].tolist()
@@ -423,7 +425,7 @@ class Neighbours(EncoderAnalysis):
                 table_rows.append(
                     {"query": query, "rank": rank, "cosine": float(cosine), "sentence": texts[row]}
                 )
-        sample_neighbours = nearest(x.take(sample_rows), x, self.k, excluded=sample_rows)
+        sample_neighbours = nearest(x.take(sample_rows), x, k, excluded=sample_rows)
         return EncoderFindings(
             {"neighbours": table_rows},
             _NeighbourLists(table_rows, sample_neighbours.rows.tolist()),

@@ -289,9 +289,17 @@ def _group_scores(results: Sequence[Result], name: str) -> dict[Replacements, li
         # "recipe+a=1+b=2" is split into the recipe and {"a": 1, "b": 2}.
         recipe, params = split_all_params(result.encoder)
         if recipe == name:
-            replacements = tuple(sorted(params.items(), key=str))
+            # Lists, such as a pair of augmentations, become tuples, which can be keys of a dict.
+            replacements = tuple(
+                sorted(((key, _to_tuple(value)) for key, value in params.items()), key=str)
+            )
             scores_by_replacements.setdefault(replacements, []).append(result.score)
     return scores_by_replacements
+
+
+def _to_tuple(value: object) -> object:
+    """Return a list, and all lists in it, as tuples; any other value as it is."""
+    return tuple(map(_to_tuple, value)) if isinstance(value, list) else value
 
 
 def _tabulate(

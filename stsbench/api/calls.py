@@ -35,6 +35,7 @@ from stsbench.core.errors import DataError, StsbenchError, look_up
 from stsbench.core.names import split_names
 from stsbench.core.parameters import (
     COUNT_OR_NONE,
+    MILLISECONDS,
     NAME,
     NAME_OR_PATH,
     NAMES,
@@ -430,7 +431,7 @@ class Leaderboard:
     detectable=SWITCH, mteb=PATH, encoders=NAMES, add=NAMES, rows_only=SWITCH,
     significance_against=NAME,
     language=NAME, max_parameters=SIZE, license=NAME, only_open=SWITCH, sort=NAME,
-    top=COUNT_OR_NONE, columns=NAMES,
+    top=COUNT_OR_NONE, columns=NAMES, max_ms=MILLISECONDS,
     catalogue=Catalogue,
 )  # fmt: skip
 def leaderboard(

@@ -36,6 +36,7 @@ from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError
 from stsbench.core.grouping import group_by
+from stsbench.results.record import protocol_key
 from stsbench.results.signature import describe_mismatch
 from stsbench.significance.comparison import TestSettings
 from stsbench.significance.descriptions import describe_p
@@ -66,7 +67,9 @@ def compare_suite_means(
         verdict = cell_verdict.verdict
         # A verdict without pools of cells is on scores that could not be compared.
         if cell_verdict.pools and verdict.split in ("test", "all"):
-            group = (verdict.encoder, verdict.protocol, verdict.train_seed, verdict.eval_seed)
+            # Protocols of one name may differ, for example in their similarity.
+            protocol = protocol_key(cell_verdict.pools[0].new[0].protocol)
+            group = (verdict.encoder, protocol, verdict.train_seed, verdict.eval_seed)
             verdicts_by_group.setdefault(group, {}).setdefault(verdict.task, cell_verdict)
     mean_verdicts = []
     for verdict_by_task in verdicts_by_group.values():
@@ -346,7 +349,12 @@ def _judge_by_test(
     tests = {
         index: fall_test(tolerance_verdicts[index].pools, settings)
         for index in compared_indices
-        if verdicts[index].tolerance not in SAME_ENCODER_TOLERANCES
+        if not all(
+            difference_class(new, old) in SAME_ENCODER_TOLERANCES
+            for pool in tolerance_verdicts[index].pools
+            for new in pool.new
+            for old in pool.old
+        )
     }
     # Holm's correction counts all comparisons, so that a fall is not picked out by its size.
     p_values = []

@@ -12,7 +12,11 @@ from stsbench.boards.published.rows import (
     read_misprints,
     read_published_protocols,
 )
-from stsbench.boards.tables.column_scores import make_column_spec, scores_by_seed
+from stsbench.boards.tables.column_scores import (
+    make_column_spec,
+    scores_by_seed,
+    select_column_results,
+)
 from stsbench.check.lock import CheckSide
 from stsbench.check.verdicts import (
     SMALL_TASK_ITEMS,
@@ -156,11 +160,7 @@ def _judge_score(
     measured = list(scores_by_seed(encoder_results, column_spec).values())
     if not measured:
         return None
-    results = [
-        result
-        for result in encoder_results.results
-        if (result.task, result.split) == (column_spec.task, column_spec.split)
-    ]
+    results = select_column_results(encoder_results.results, column_spec)
     # All have the same encoder and number of items; they differ in the seed.
     first = results[0]
     usual_metric = read_published_protocols()[score.protocol].metric

@@ -234,6 +234,7 @@ SECONDS = ArgumentKind(
     lambda value: isinstance(value, Real) and not isinstance(value, bool) and float(value) >= 0,
     expected="a number of seconds that is not negative",
 )
+MILLISECONDS = ArgumentKind(SECONDS.is_valid, "a number of milliseconds that is not negative")
 COUNT_OR_NONE = ArgumentKind(
     lambda value: (
         value is None

@@ -269,6 +269,8 @@ def _recognise_data(
     )
     if dataset is not None:
         split_tables = _drop_secret_splits(split_tables, roles)
+        # Without the secret targets, which are no classes.
+        recognised = recognised._replace(columns=split_tables.columns())
     split_tables = _rename_splits(split_tables, is_gold=roles.is_gold, where=where)
     split_tables = replace(split_tables, doubts=[*split_tables.doubts, *doubts])
     return recognised._replace(split_tables=split_tables)

@@ -230,6 +230,8 @@ def _find_script_language(texts: Sequence[str]) -> str:
         script, _, _ = unicodedata.name(letter, "").partition(" ")
         n_by_language[LANGUAGE_BY_SCRIPT.get(script, "")] += 1
     n_letters = n_by_language.total()
+    if not n_letters:
+        return ""
     if n_by_language["ja"] >= MIN_KANA_SHARE * n_letters:
         # Japanese is written in kana and Chinese characters.
         n_by_language["ja"] += n_by_language.pop("zh", 0)

@@ -672,6 +672,8 @@ def mean_difference(task_differences: Sequence[MeasuredDifference]) -> Differenc
         interval=None,
         error=None,
         df=None,
+        seed_error=None,
+        seed_df=None,
         p=None,
         method=None,
         discordant=None,
@@ -705,7 +707,16 @@ def _with_holm_correction(
         needs. A difference of one training seed against several loses its test.
     """
     differences = [
-        replace(measured.difference, interval=None, error=None, df=None, p=None, method=None)
+        replace(
+            measured.difference,
+            interval=None,
+            error=None,
+            df=None,
+            seed_error=None,
+            seed_df=None,
+            p=None,
+            method=None,
+        )
         if measured.difference.lacks_seeds
         else measured.difference
         for measured in measured_differences

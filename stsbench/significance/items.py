@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core.errors import DataError, ProtocolError
+from stsbench.core.grouping import group_by
 from stsbench.core.wording import format_some
 from stsbench.numbers.dependence import (
     ItemDependence,
@@ -95,12 +96,11 @@ def one_per_seed(results: Sequence[Result]) -> list[Result]:
             result.eval_seed,
         ),
     )
-    first_results: dict[tuple[int | None, str], Result] = {}
-    # Results with equal items replace each other. In reverse order, the last of these is the one
-    # with the lowest seed.
-    for result in reversed(ordered):
-        first_results[result.train_seed, result.items] = result
-    return list(first_results.values())[::-1]
+    selected: list[Result] = []
+    for training_results in group_by(ordered, lambda result: result.train_seed).values():
+        has_no_effect = len({result.items for result in training_results}) == 1
+        selected += training_results[:1] if has_no_effect else training_results
+    return selected
 
 
 def has_one_training_seed(results: Iterable[Result]) -> bool:
@@ -206,12 +206,14 @@ def join_items(
     Returns:
         Which of all n items share a sentence, and each item's share of the mean over tasks, (n,).
     """
+    # All tasks get as many columns, so that a chain of items with more than two sentences may go
+    # through several tasks. Rows are filled up with their last sentence.
+    width = max(2, *(items.sentences.shape[1] for items in tasks))
     sentences_by_task = []
     offset = 0
     for items in tasks:
-        # merge_chains joins items with more than two sentences. So there are two columns for every
-        # task: the two sentences of a pair, or a single sentence twice.
-        sentences = merge_chains(items.sentences)[:, [0, -1]]
+        columns = np.minimum(np.arange(width), items.sentences.shape[1] - 1)
+        sentences = items.sentences[:, columns]
         # A negative number is that of a single item. It is shifted, so that items of different
         # tasks never have the same.
         sentences_by_task.append(np.where(sentences < 0, sentences - offset, sentences))
@@ -222,7 +224,7 @@ def join_items(
         task_weight * items.weights for items, task_weight in zip(tasks, task_weights, strict=True)
     ]
     return JoinedItems(
-        cached_dependence(np.concatenate(sentences_by_task)), np.concatenate(weights)
+        cached_dependence(merge_chains(np.concatenate(sentences_by_task))), np.concatenate(weights)
     )
 
 

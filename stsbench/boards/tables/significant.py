@@ -11,6 +11,7 @@ from stsbench.boards.tables.rows import AddedRow
 from stsbench.boards.tables.table import ABOVE, AVERAGE, BELOW, EXACT, ColumnSpec, Row, Table
 from stsbench.core.errors import DataError
 from stsbench.results.record import Result
+from stsbench.results.signature import protocol_part
 from stsbench.significance.comparison import Difference, TestSettings, compare
 from stsbench.significance.paired import correct_by_holm
 
@@ -118,11 +119,36 @@ def _test_rows(
         label = row.label if row.label != reference.name else f"{row.label} (row)"
         comparison = compare({reference.name: reference_results, label: results}, settings=settings)
         for difference in comparison.differences:
-            keys = [key for key, spec in specs.items() if [spec.task] == list(difference.tasks)]
+            keys = _find_keys(difference, results, specs)
             if difference.is_average and {*difference.tasks} == averaged_tasks:
                 keys = [key for key in (AVERAGE, EXACT) if row.cell(key).measured]
             if keys and difference.p is not None:
                 yield _CellTest(row, keys, difference, difference.p)
+
+
+def _find_keys(
+    difference: Difference, results: Sequence[Result], specs: Mapping[str, ColumnSpec]
+) -> list[str]:
+    """Return the keys of the columns that show the scores that a difference is of; none of a mean.
+
+    Args:
+        difference: The difference of an encoder from the reference.
+        results: The results of that encoder.
+        specs: Key of a column -> the scores that it shows: task, split, protocol and metric.
+    """
+    if difference.is_average:
+        return []
+    compared_results = [
+        result
+        for result in results
+        if (result.task, result.split) == (difference.task, difference.split)
+        and protocol_part(result.protocol) == protocol_part(difference.protocol)
+    ]
+    return [
+        key
+        for key, spec in specs.items()
+        if any(takes_own_score(result, spec) for result in compared_results)
+    ]
 
 
 def _select_tested(results: Sequence[Result], specs: Mapping[str, ColumnSpec]) -> list[Result]:

@@ -330,6 +330,8 @@ def _to_corpus(name: str, table: pa.Table) -> Corpus:
             ) from None
         if column_type == pa.large_string():
             is_empty = pc.equal(pc.coalesce(values, ""), "")
+            if column_name not in TEXT_COLUMNS and pc.any(is_empty).as_py():
+                raise DataError(f"corpus '{name}': a row has no {column_name}; leave it out")
             # The sum over no rows is None.
             n_blanks += pc.sum(is_empty).as_py() or 0
             values = pc.if_else(is_empty, " ", values)

@@ -176,7 +176,10 @@ def _split_positions(table: TextTable, column: ColumnKey | None, split_value: st
     if column is None:
         return range(len(table.rows))
     values = table.column(column)
-    positions = [position for position, value in enumerate(values) if value == split_value]
+    # Blanks around a cell do not count, as where the splits of a table are found.
+    positions = [
+        position for position, value in enumerate(values) if value.strip() == split_value.strip()
+    ]
     if not positions:
         distinct_values = format_names(sorted(set(values)))
         raise DataError(f"{table.path}: no row of split '{split_value}' (has {distinct_values})")
