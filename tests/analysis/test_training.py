@@ -85,6 +85,9 @@ def test_two_keys_or_two_values_make_a_grid():
         ("cut", "mix", 0.2),
     ]
     assert pairs["points"] == []
+    # Names have lists, as they are written in TOML.
+    _, lists = swept({name.replace("(", "[").replace(")", "]"): x for name, x in PAIRS.items()})
+    assert lists == pairs
     _, keys = swept({"simcse-small+batch_size=16+temperature=0.1": [0.3]})
     assert [(row["key"], row["row"], row["column"]) for row in keys["grid"]] == [
         ("batch_size x temperature", "16", "0.1")

@@ -13,7 +13,7 @@ from rich.progress import Progress, TextColumn
 
 from stsbench.api.progress_display import ProgressDisplay
 from stsbench.bench.plan import Cell, EncoderPlan
-from stsbench.bench.progress import JobProgress, ProgressTracker
+from stsbench.bench.progress import JobProgress, ProgressTracker, RunCallbacks
 from stsbench.cli.printing import show_count, show_work
 from stsbench.cli.progress import LOG_NAME, RunProgress
 from stsbench.core import provenance
@@ -223,3 +223,15 @@ def test_events_are_an_object_a_line(tmp_path, monkeypatch, capsys):
     assert events[1]["workers"]["here:11"] == {"what": "one: embedding 1/2", "done": 0.5}
     assert events[3] == {"event": "failed", "what": "one on a", "why": "no number"}
     assert (events[4]["scored"], events[4]["failed"]) == (0, 1)
+
+
+def test_an_empty_sentence_has_no_tokens_to_count():
+    fractions: list[float] = []
+    empty = part("none", "a")
+
+    def note_fraction(tracker: ProgressTracker) -> None:
+        fractions.extend(progress.fraction for progress in tracker.current_jobs.values())
+
+    callbacks = RunCallbacks(on_progress=note_fraction)
+    callbacks.with_progress(ProgressTracker([empty]), empty, "1/1 none").on_embedding(0, 0)
+    assert fractions[-1] == 1.0

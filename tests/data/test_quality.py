@@ -323,3 +323,7 @@ def test_every_check_has_a_name_of_its_own_and_is_made_unless_it_is_ignored():
     found = [finding.check for finding in check_data(data)]
     assert found == ["contradicting", "swapped", "replaced"]
     assert check_data(data, ignored=found) == []
+
+
+def test_texts_without_letters_are_in_no_language():
+    assert find_languages([["123", "45"], ["😀", "6"]]) == []

@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 
 from stsbench.core.errors import EncoderError
-from stsbench.encoders.described import plain_transformer_params, read_modules
+from stsbench.encoders.described import (
+    is_pair_classifier,
+    plain_transformer_params,
+    read_modules,
+)
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 from tests.encoders.made_checkpoints import SENTENCES, change, save, write_plain
@@ -135,6 +139,11 @@ def test_texts_are_cut_at_the_positions_that_a_model_can_read(
     )
     params = plain_transformer_params(folder)
     assert params is not None and params.get("max_length", 0) == expected
+
+
+@pytest.mark.parametrize("config", [{"id2label": 3}, {"architectures": {"a": 1}}, {}])
+def test_a_broken_configuration_is_of_no_pair_classifier(config):
+    assert not is_pair_classifier({"num_labels": 1, "architectures": ["BertModel"], **config})
 
 
 @pytest.mark.parametrize("length", ["x", 3.5, -3, [8], True])

@@ -15,9 +15,14 @@ from pyarrow import parquet
 from safetensors.torch import save_file
 
 import stsbench
+from stsbench.bench.plan import RunPlan
+from stsbench.bench.progress import RunCallbacks
+from stsbench.bench.run import run
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError
+from stsbench.data.task import load_task
 from stsbench.encoders.load import load_named
+from stsbench.results.folder import read_folder
 
 TEXTS = ["a cat", "the dog", "", "café"]
 ROWS = np.arange(12, dtype=np.float32).reshape(4, 3) - 5
@@ -196,3 +201,24 @@ def test_a_card_may_name_a_file(folder, monkeypatch):
     )
     encoder = stsbench.load_encoder("theirs", catalogue=Catalogue(folder))
     np.testing.assert_array_equal(encoder.encode(TEXTS), ROWS)
+
+
+def test_files_of_one_name_with_parameters_get_names_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    task = load_task("quickstart-en")
+    texts = task.texts()
+    specs = []
+    for index, name in enumerate(("a", "b")):
+        (tmp_path / name).mkdir()
+        rows = np.random.default_rng(index).normal(size=(len(texts), 8)).astype(np.float32)
+        np.savez(tmp_path / name / "emb.npz", texts=np.array(texts), embeddings=rows)
+        specs.append(f"file:{name}/emb.npz+dimensions=4")
+    plan = RunPlan(
+        tasks="quickstart-en", encoders=specs, results_folder=tmp_path / "results", store=None
+    )
+    results = list(run(plan, RunCallbacks()))
+    assert [result.encoder for result in results] == [
+        "a/emb.npz+dimensions=4",
+        "b/emb.npz+dimensions=4",
+    ]
+    assert len(read_folder(tmp_path / "results").results) == 2

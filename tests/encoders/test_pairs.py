@@ -387,3 +387,12 @@ def test_a_client_of_a_real_server_is_scored_as_the_kind_for_servers(place):
         assert max(map(len, server.answered)) == 10
         (same,) = evaluate(place, lambda texts: server.rows(texts, server.size), "pets")
     assert result.score == pytest.approx(same.score, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("max_length", "message"),
+    [(2, "leaves nothing of a pair"), (3, "leaves nothing of a pair"), (10_000, "reads 40 tokens")],
+)
+def test_a_length_that_a_cross_encoder_cannot_have_is_refused(folder, max_length, message):
+    with pytest.raises(CardError, match=message):
+        _ = CrossEncoder(str(folder), max_length=max_length, device="cpu").network

@@ -394,6 +394,9 @@ def test_results_are_one_a_seed_in_the_order_of_seeds():
     # seed, so that the first of them stands.
     alone = msgspec.structs.replace(pair()[0], items="alone")
     assert one_per_seed([again, second, first, alone]) == [alone, first, second]
+    # An evaluation seed that has an effect counts, also if two predictions happen to be equal.
+    other = msgspec.structs.replace(first, eval_seed=2, items="other")
+    assert one_per_seed([other, again, first, alone]) == [alone, first, again, other]
 
 
 def test_seeds_of_each_side_are_averaged_whichever_they_are():

@@ -24,7 +24,7 @@ from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.results.folder import read_states
 from stsbench.results.record import Result, digest_columns, items_path
 from stsbench.significance.comparison import TestSettings, compare
-from stsbench.significance.items import join_items
+from stsbench.significance.items import TaskItems, join_items
 from stsbench.significance.letters import MAX_GROUPS, assign_letters
 from stsbench.significance.means import (
     Interval,
@@ -33,7 +33,7 @@ from stsbench.significance.means import (
     compute_mean_intervals,
     interval_cache_key,
 )
-from stsbench.significance.paired import correct_by_holm
+from stsbench.significance.paired import PairedMean, correct_by_holm
 from stsbench.significance.ranks import compare_all_pairs, find_rank_intervals, rank_rows
 from stsbench.significance.rows import RowItems
 from tests.boards.scored import drawn, probe, sts, write
@@ -61,6 +61,26 @@ def test_pairs_that_tell_no_sentences_are_each_of_their_own():
     results = [pair(task, n=n)[0] for task, n in (("sts12", 40), ("sts13", 60))]
     sharing, _ = join_items(RowItems({"a": [[result] for result in results]}).select((0, 1)))
     assert len(sharing) == 100 and sharing.are_independent
+
+
+def test_items_of_three_sentences_share_them_over_tasks():
+    def triplets(task: str, sentences: list[list[int]]) -> TaskItems[str]:
+        paired = PairedMean(values=[np.ones((1, len(sentences)))])
+        return TaskItems(
+            task=task,
+            samples={},
+            weights=np.full(len(sentences), 1 / len(sentences)),
+            sentences=np.array(sentences),
+            knows_sentences=True,
+            paired=paired,
+        )
+
+    first = triplets("a", [[1, 10, 11], [2, 20, 21], [-1, -1, -1]])
+    second = triplets("b", [[5, 10, 12], [6, 20, 22], [-1, -1, -1]])
+    sharing, _ = join_items([first, second])
+    assert not sharing.are_independent
+    numbers = sharing.components.tolist()
+    assert (numbers[0], numbers[1], len(set(numbers))) == (numbers[3], numbers[4], 4)
 
 
 def test_several_seeds_widen_the_interval_of_their_mean():
