@@ -491,13 +491,12 @@ def is_pair_classifier(config: Mapping[str, Any]) -> bool:
     Such a model gives a pair of sentences one score: it is a cross-encoder.
     """
     # Without a table of labels transformers makes two labels.
-    label_table = config.get("id2label")
-    has_labels = isinstance(label_table, dict) and bool(label_table)
-    n_labels = config.get("num_labels", len(label_table) if has_labels else 2)
-    architectures = config.get("architectures")
-    has_architecture = isinstance(architectures, list) and bool(architectures)
-    architecture = str(architectures[0]) if has_architecture else ""
-    return n_labels == 1 and architecture.endswith("ForSequenceClassification")
+    labels: object = config.get("id2label")
+    n_labels = config.get("num_labels", len(labels) if isinstance(labels, dict) and labels else 2)
+    architectures: object = config.get("architectures")
+    # The first of them is the model's class.
+    first = architectures[0] if isinstance(architectures, list) and architectures else ""
+    return n_labels == 1 and str(first).endswith("ForSequenceClassification")
 
 
 UNDOCUMENTED = ModelFamily(ids=["*"], pooling="mean", source="")

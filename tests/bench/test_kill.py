@@ -18,9 +18,10 @@ from stsbench.bench.plan import RunPlan
 from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.run import run
 from stsbench.encoders.engine import embed as engine
-from stsbench.results.folder import read_items, read_states
+from stsbench.results.folder import read_states
 from tests.bench.processes import finish, start_process
 from tests.cli.commands import Outcome
+from tests.made import read_items
 from tests.own_tasks import outside_run
 
 START = """
