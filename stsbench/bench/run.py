@@ -168,7 +168,8 @@ class RunContext:
           another path of this run ends with it, or if the results folder has results of another
           encoder under it.
 
-        Notices on the encoder, and on a name that is not the first choice, go to the callbacks.
+        Notices on the encoder go to the callbacks, and one on a name that is not the first choice
+        because stored results have that. Ends that two paths of the run share are just left out.
 
         Args:
             spec: The encoder as the user writes it, possibly the path of a folder.

@@ -129,8 +129,9 @@ def _file_to_json(file: VerifiedFile) -> dict[str, Any]:
 
     Args:
         file: The file with its verdict (``standing``: verified, not verified or failed), what is
-            wrong with it, and why it could not be verified. ``result`` is None if the file holds no
-            valid result; then the object lacks the keys of the result.
+            wrong with it, and why it could not be verified. ``data`` is whether the task's data are
+            here and the result agrees with them. ``result`` is None if the file holds no valid
+            result; then the object lacks the keys of the result.
     """
     row: dict[str, Any] = {"path": str(file.path)}
     if (result := file.result) is not None:
@@ -150,6 +151,8 @@ def _print_verified(report: VerificationReport) -> None:
 
     It prints the failures on stderr, then on stdout why other files could not be verified, and a
     summary. If intervals were computed by an earlier method, the command that updates them follows.
+    If no file failed and no score was recomputed from its items, a last line says that nothing
+    could be verified.
 
     Args:
         report: The verdict on each file.

@@ -151,7 +151,8 @@ def compare_sides(
     """Return similarities of each item's first sentence with one of its other sentences.
 
     An item is two or more sentences, such as a pair. The embeddings are read block by block, once
-    for all similarities, because they may be larger than the memory.
+    for all similarities, because they may be larger than the memory. For ``hamming`` all are read
+    at once before, to see whether they are bits.
 
     Args:
         embeddings: The embeddings of the first sentences of all items, then those of the second
@@ -166,7 +167,8 @@ def compare_sides(
         zero vector, (n,).
 
     Raises:
-        ProtocolError: ``hamming`` is requested, and the embeddings are not bits.
+        ProtocolError: ``hamming`` is requested, and the embeddings are not bits: they have more
+            than two different numbers.
     """
     if "hamming" in names and not are_bits(np.asarray(embeddings)):
         raise ProtocolError(

@@ -558,7 +558,8 @@ def _match_protocols(
         groups_by_encoder: For each encoder the results on the task, by pairs of split and protocol.
 
     Yields:
-        Each encoder's results, one per seed, by its name.
+        Each encoder's results by its name, one per seed; evaluation seeds without any effect count
+        once.
 
     Raises:
         ProtocolError: No protocol is shared, or the data differ; the message names the field.
@@ -570,8 +571,8 @@ def _match_protocols(
         {name: groups[pair] for name, groups in groups_by_encoder.items()} for pair in common_pairs
     ]
     if not matches:
-        # Nothing is shared, so the first results of the encoders differ in a field. They are taken
-        # only to raise the error below, which names that field.
+        # Nothing is shared, so the first results of the encoders differ at least in their split or
+        # protocol. They are taken only to raise the error below, which names the field.
         matches = [
             {name: next(iter(groups.values())) for name, groups in groups_by_encoder.items()}
         ]

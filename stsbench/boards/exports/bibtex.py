@@ -100,6 +100,7 @@ def _read_works(catalogue: Catalogue) -> Mapping[str, Work]:
 
     They are read from our list of papers, and then from the texts by which cards name papers, such
     as ``Cer et al. 2017, https://…``, one or more with semicolons between. The first counts.
+    Authors are as BibTeX has them, ``Cer and others``.
     """
     works = {
         paper.url: Work(paper.url, _join_authors(paper.authors), str(paper.year), paper.title)

@@ -490,7 +490,8 @@ def _make_column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> T
 
     Args:
         facts: The description. The column shows a task, a suite, or the average of another table.
-        card: The table's card, which has defaults for what the column leaves open.
+        card: The table's card, which has defaults for what the column leaves open. ``fields`` are
+            all fields of a protocol, by which every column selects results; it may be empty.
         catalogue: The cards of tasks and suites.
 
     Raises:
@@ -507,6 +508,7 @@ def _make_column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> T
     key = facts.task
     if metric != default_metric or facts.split != "test":
         key = f"{facts.task}.{facts.metric or facts.split}"
+    # A suite has no card of a task, nor has a task that only papers score.
     has_card = not is_extra_or_suite(facts.task, catalogue)
     task_name = catalogue.task(facts.task).name if has_card else facts.task
     # Only columns of all published scores of a source name an aggregation; it may be empty.
