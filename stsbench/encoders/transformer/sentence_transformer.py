@@ -182,13 +182,19 @@ class SentenceTransformerEncoder(CheckpointEncoder):
             max_length: The number of tokens at which sentences are cut.
 
         Raises:
-            CardError: The model has fewer positions, or cannot cut its input.
+            CardError: The model has fewer positions, cannot cut its input, or would cut all of it.
         """
         # The most tokens that each transformer can read; None if it has no such limit.
         positions = [transformer.positions() for transformer in self._transformers()]
         limit = min(filter(None, positions), default=max_length)
         if limit < max_length:
             raise CardError(f"max_length {max_length}: {self.root} has {limit} positions")
+        # Tokenizers of other kinds, such as those that split at blanks, add no special tokens.
+        count_special_tokens = getattr(network.tokenizer, "num_special_tokens_to_add", int)
+        if max_length <= count_special_tokens():
+            raise CardError(
+                f"max_length {max_length} leaves nothing of a sentence beside the special tokens"
+            )
         try:
             network.max_seq_length = max_length
         except AttributeError as error:

@@ -82,6 +82,9 @@ def test_max_length_cuts(saved):
         np.testing.assert_allclose(encoder.encode([long]), encoder.encode([short]), atol=1e-6)
     with pytest.raises(CardError, match="max_length 65: .* has 64 positions"):
         SentenceTransformerEncoder(str(saved["dense"]), max_length=65).encode(["dog"])
+    for too_few in (1, 2):
+        with pytest.raises(CardError, match="leaves nothing of a sentence beside the special"):
+            SentenceTransformerEncoder(str(saved["dense"]), max_length=too_few).encode(["dog"])
     with pytest.raises(CardError, match="'max_length': .* not 0"):
         load_encoder(saved["dense"], params={"max_length": 0})
 
