@@ -634,6 +634,12 @@ def _means_over_tasks(
             yield MeasuredDifference(mean, _items_of_all_tasks(comparable))
 
 
+UNTESTED: Mapping[str, Any] = dict.fromkeys(
+    ("interval", "error", "df", "seed_error", "seed_df", "p", "method")
+)
+"""The fields of a Difference without a test, all None."""
+
+
 def mean_difference(task_differences: Sequence[MeasuredDifference]) -> Difference:
     """Compute the difference of two encoders' means over several tasks, which may share sentences.
 
@@ -669,14 +675,8 @@ def mean_difference(task_differences: Sequence[MeasuredDifference]) -> Differenc
         ),
         deviations=None,
         difference=mean,
-        interval=None,
-        error=None,
-        df=None,
-        seed_error=None,
-        seed_df=None,
-        p=None,
-        method=None,
         discordant=None,
+        **UNTESTED,
     )
     if not items:
         return untested
@@ -707,16 +707,7 @@ def _with_holm_correction(
         needs. A difference of one training seed against several loses its test.
     """
     differences = [
-        replace(
-            measured.difference,
-            interval=None,
-            error=None,
-            df=None,
-            seed_error=None,
-            seed_df=None,
-            p=None,
-            method=None,
-        )
+        replace(measured.difference, **UNTESTED)
         if measured.difference.lacks_seeds
         else measured.difference
         for measured in measured_differences
