@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard, get_args
 
 from stsbench.api.progress_display import show_run
 from stsbench.api.results import (
@@ -187,35 +187,15 @@ def _find_compared(
         StsbenchError: An argument is none of these, or an encoder is listed twice.
         DataError: A file of results is broken.
     """
-    # Names and folders, which are still to be read.
-    specs: list[str] = []
-    # Results that the caller has read already, of any encoders.
-    loose_results: list[Result] = []
-    # The name or folder, or Python's id of a Result -> the index of its argument.
-    positions: dict[str | int, int] = {}
-    for position, encoder in enumerate(encoders):
-        if isinstance(encoder, str | Path):
-            specs.append(str(encoder))
-            positions[str(encoder)] = position
-        elif isinstance(encoder, Result):
-            loose_results.append(encoder)
-            positions[id(encoder)] = position
-        elif _is_results(encoder):
-            loose_results += encoder
-            positions |= dict.fromkeys(map(id, encoder), position)
-        else:
-            raise StsbenchError(
-                f"compare: {format_repr(encoder)} is neither Results nor the name or folder of "
-                "an encoder"
-            )
+    arguments = _divide_arguments(encoders)
 
     def raise_problem(message: str) -> None:
         raise DataError(message)
 
     results_by_name: dict[str, Sequence[Result]] = {}
-    if specs:
+    if arguments.specs:
         results_by_name = select_compared_results(
-            specs,
+            arguments.specs,
             results_folder,
             catalogue,
             on_problem=raise_problem,
@@ -225,19 +205,60 @@ def _find_compared(
         )
     # The loose results are grouped together, so that an encoder with results from before and after
     # a change of its weights becomes two encoders with different names.
-    for encoder_group in Results(loose_results, catalogue=catalogue).runs:
+    for encoder_group in Results(arguments.results, catalogue=catalogue).runs:
         if encoder_group.name in results_by_name:
             raise StsbenchError(f"compare was given '{encoder_group.name}' twice")
         results_by_name[encoder_group.name] = encoder_group.results
 
+    def find_position(name: str) -> int:
+        """Return the index of the argument that has the results of an encoder."""
+        # A name or folder may have no results on the tasks.
+        key = name if name in arguments.specs else id(results_by_name[name][0])
+        return arguments.positions[key]
+
     # Python's sort is stable, so that encoders of one argument keep their order.
-    names = sorted(
-        results_by_name,
-        key=lambda name: (
-            positions[name] if name in positions else positions[id(results_by_name[name][0])]
-        ),
-    )
-    return {name: results_by_name[name] for name in names}
+    return {name: results_by_name[name] for name in sorted(results_by_name, key=find_position)}
+
+
+class _ComparedArguments(NamedTuple):
+    """The arguments of ``compare``, by what they are."""
+
+    specs: list[str]
+    """Names and folders of encoders, which are still to be read."""
+    results: list[Result]
+    """Results that the caller has read already, of any encoders."""
+    positions: dict[str | int, int]
+    """The name or folder, or Python's id of a Result -> the index of its argument."""
+
+
+def _divide_arguments(encoders: Sequence[object]) -> _ComparedArguments:
+    """Divide the arguments of ``compare`` into names or folders, and results.
+
+    Args:
+        encoders: Results or a Result of one encoder or several, and names or folders of encoders.
+
+    Raises:
+        StsbenchError: An argument is none of these.
+    """
+    specs: list[str] = []
+    results: list[Result] = []
+    positions: dict[str | int, int] = {}
+    for position, encoder in enumerate(encoders):
+        if isinstance(encoder, str | Path):
+            specs.append(str(encoder))
+            positions[str(encoder)] = position
+        elif isinstance(encoder, Result):
+            results.append(encoder)
+            positions[id(encoder)] = position
+        elif _is_results(encoder):
+            results += encoder
+            positions |= dict.fromkeys(map(id, encoder), position)
+        else:
+            raise StsbenchError(
+                f"compare: {format_repr(encoder)} is neither Results nor the name or folder of "
+                "an encoder"
+            )
+    return _ComparedArguments(specs, results, positions)
 
 
 def _is_results(value: object) -> TypeGuard[Sequence[Result]]:

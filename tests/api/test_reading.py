@@ -46,6 +46,8 @@ def test_encoders_are_compared_by_name_by_folder_and_as_results(folder, tmp_path
     assert [one.task for one in single.differences] == ["quickstart-en"]
     mixed = compare_encoders("third", held[:2], results=folder)
     assert list(mixed.encoders) == ["third", held[0].encoder]
+    with pytest.raises(StsbenchError, match="'plain' and 'other' have no task in common"):
+        compare_encoders("plain", "other", results=folder, tasks="sts12")
     turned = compare_encoders(held[:2], "third", results=folder)
     assert list(turned.encoders) == [held[0].encoder, "third"]
     assert turned.differences[0].difference == -mixed.differences[0].difference

@@ -43,8 +43,7 @@ def mark_significant(table: Table, reference: AddedRow) -> Table:
         DataError: No row can be tested against it, or per-item columns are missing or broken.
     """
     settings = TestSettings()
-    # Key of a column -> the scores that it shows. A mean over tasks that are scored in different
-    # ways (``is_mixed``) is not tested.
+    # Key -> scores that a column shows. A mean over differently scored tasks is not tested.
     specs = {
         column.key: column.spec
         for column in table.columns
