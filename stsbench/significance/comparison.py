@@ -15,6 +15,7 @@ import numpy as np
 from stsbench.core.errors import AdvisingNote, DataError
 from stsbench.core.grouping import group_by
 from stsbench.numbers.dependence import DOMINANT_COMPONENT_NOTE
+from stsbench.numbers.intervals import StandardError
 from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.results.folder import describe_missing_columns, make_rescore_remedy, without_columns
 from stsbench.results.record import Result
@@ -96,6 +97,8 @@ class Difference:
             or infinite.
         seed_error: The error over seeds alone, a part of ``error``; None if there is none.
         seed_df: The degrees of freedom of the error over seeds; None if there is none.
+        other_error: The error by the other estimate of the variance over items, which has a
+            narrower interval but may have a larger p-value; None if there is only one.
         p: The p-value by the procedure of ``method``.
         method: The procedure that gives interval and p-value: Student's t, or, for one task with
             one seed per encoder if no items share a sentence, McNemar's mid-p-value for items that
@@ -138,6 +141,7 @@ class Difference:
     df: float | None = None
     seed_error: float | None = None
     seed_df: float | None = None
+    other_error: StandardError | None = None
     p: float | None = None
     method: str | None = None
     discordant: tuple[int, int] | None = None
@@ -166,6 +170,7 @@ class Difference:
             df=math.inf if self.df is None else self.df,
             seed_error=self.seed_error or 0.0,
             seed_df=math.inf if self.seed_df is None else self.seed_df,
+            other_error=self.other_error,
         )
 
     @property
@@ -500,6 +505,7 @@ def _with_estimate(difference: Difference, estimate: EstimatedDifference) -> Dif
         df=_none_if_infinite(estimate.df),
         seed_error=_none_if_infinite(estimate.seed_error) if has_seeds else None,
         seed_df=_none_if_infinite(estimate.seed_df) if has_seeds else None,
+        other_error=estimate.other_error,
         p=estimate.p,
         method=STUDENT,
     )
@@ -635,7 +641,7 @@ def _means_over_tasks(
 
 
 UNTESTED: Mapping[str, Any] = dict.fromkeys(
-    ("interval", "error", "df", "seed_error", "seed_df", "p", "method")
+    ("interval", "error", "df", "seed_error", "seed_df", "other_error", "p", "method")
 )
 """The fields of a Difference without a test, all None."""
 
@@ -773,7 +779,7 @@ def _with_power(
         return difference
     # The level of the first test by Holm's correction.
     level = settings.level / max(difference.family, 1)
-    smallest = margins.smallest_detectable(estimate.standard_error, level)
+    smallest = max(margins.smallest_detectable(error, level) for error in estimate.errors)
     required_items = required_seeds = None
     if settings.plan is not None and difference.error is not None:
         # The error of the difference over items, and the deviation of a score over seeds; None if
@@ -783,7 +789,7 @@ def _with_power(
             required_seeds = margins.required_seeds(*spread, settings.plan, level)
         elif max(difference.seeds) == 1:
             required_items = margins.required_items(
-                estimate.standard_error, difference.n, settings.plan, level
+                estimate.errors, difference.n, settings.plan, level
             )
     return replace(
         difference,

@@ -130,16 +130,29 @@ class EstimatedDifference(NamedTuple):
         return StandardError(self.error, self.df, self.seed_error, self.seed_df)
 
     @property
+    def errors(self) -> list[StandardError]:
+        """The error of the wider interval, then the other one if there are two estimates."""
+        others = [] if self.other_error is None else [self.other_error]
+        return [self.standard_error, *others]
+
+    @property
     def p(self) -> float:
         """The two-sided p-value of the difference.
 
-        There may be two estimates of its error; the larger p-value counts. It is below 0.05 exactly
-        if 0 is outside the 95% interval, :meth:`interval`.
+        It is below 0.05 exactly if 0 is outside the 95% interval, :meth:`interval`.
         """
-        errors = [self.standard_error]
-        if self.other_error is not None:
-            errors.append(self.other_error)
-        return max(two_sided_p(self.difference, error) for error in errors)
+        if abs(self.difference) <= TIE_TOLERANCE:
+            return 1.0
+        return 2 * self.upper_tail(abs(self.difference))
+
+    def upper_tail(self, distance: float) -> float:
+        """Return the probability that the estimate is so far above the true value, or farther.
+
+        There may be two estimates of the error; the larger probability counts. Without any error it
+        is 0 for a distance of at least 0 and 1 for a negative one.
+        """
+        tails = [error.upper_tail(distance) for error in self.errors if error.error]
+        return max(tails, default=float(distance < 0))
 
     def interval(self) -> tuple[float, float]:
         """Return the 95% interval of the difference."""
@@ -188,15 +201,6 @@ class EstimatedDifference(NamedTuple):
         # The variance over items is estimated in two ways at most, so there are one or two errors.
         widest, *narrower = widest_first(errors)
         return cls(difference, *widest, other_error=narrower[0] if narrower else None)
-
-
-def two_sided_p(difference: float, standard_error: StandardError) -> float:
-    """Return the two-sided p-value of a difference."""
-    if abs(difference) <= TIE_TOLERANCE:
-        return 1.0
-    if not standard_error.error:
-        return 0.0
-    return 2 * standard_error.upper_tail(abs(difference))
 
 
 def seed_error(sample: ScoreSample, dependence: ItemDependence) -> StandardError | None:
