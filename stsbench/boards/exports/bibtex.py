@@ -55,6 +55,7 @@ def cite_results(results: Sequence[Result], catalogue: Catalogue) -> str:
     keys: set[str] = set()
     for url, uses in uses_by_url.items():
         work = works.get(url, Work(url))
+        # Such as ``cer2017``, with another letter or the address if the key is taken.
         key = _make_citation_key(work, keys)
         keys.add(key)
         comment = ", ".join(dict.fromkeys(uses))
@@ -86,6 +87,7 @@ def _iterate_sources(results: Sequence[Result], catalogue: Catalogue) -> Iterato
     for task in dict.fromkeys(result.task for result in results):
         if task in task_ids:
             yield f"task {task}", catalogue.task(task).paper
+    # A group is an encoder; its card is None if the results are of no card.
     for group in group_by_encoder(results, catalogue):
         if group.card is not None:
             yield f"encoder {group.name}", group.card.paper
@@ -112,7 +114,8 @@ def _read_works(catalogue: Catalogue) -> Mapping[str, Work]:
             if address is None:
                 continue
             url = address[0]
-            # Authors, year and title are before the address.
+            # Authors, year and perhaps a title are before the address; without authors and year
+            # there is no match.
             match = AUTHORS_AND_YEAR.match(paper_text[: address.start()].strip())
             if match and url not in works:
                 authors = _join_authors(match["authors"])
@@ -142,6 +145,7 @@ def _make_citation_key(work: Work, taken_keys: Iterable[str]) -> str:
 
 def _bibtex_fields(work: Work) -> dict[str, str]:
     """Return the fields of a work's BibTeX entry, by name; those that are unknown are empty."""
+    # With backslashes before the characters that LaTeX reserves.
     title = _escape(work.title)
     fields = {
         "author": _escape(work.authors),
