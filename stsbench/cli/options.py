@@ -465,7 +465,11 @@ License = Annotated[
 ]
 OnlyOpen = Annotated[bool, _option("Only models whose weights can be had.", "--open", panel=ROWS)]
 SortedBy = Annotated[
-    str | None, _option("Sort the rows of each group by this column: average, size.", panel=ROWS)
+    str | None,
+    _option(
+        "Sort the rows of each group by this column: average, size, ms, dimensions, a task.",
+        panel=ROWS,
+    ),
 ]
 FactColumns = Annotated[
     list[str], _names("Add columns: size, dimensions, ms (to embed a sentence).", panel=ROWS)

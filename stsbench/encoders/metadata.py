@@ -319,19 +319,20 @@ def check_encoder(candidate: object, subject: str) -> Encoder:
     return encoder
 
 
-def check_signature(function: Callable[..., object], subject: str) -> None:
-    """Raise an error if a function cannot be called with a list of sentences as its only argument.
+def check_signature(function: Callable[..., object], subject: str, *, n_arguments: int = 1) -> None:
+    """Raise an error if a function cannot be called with sentences as its only arguments.
 
     Args:
         function: The function, for example the method ``encode`` of a user's encoder.
         subject: The beginning of the message.
+        n_arguments: 1 for one list of sentences; 2 for two sentences, or two lists of them.
 
     Raises:
-        EncoderError: The function has other required parameters, or none.
+        EncoderError: The function has other required parameters, or too few.
     """
     try:
         # Binds an argument to the function's parameters without calling it.
-        inspect.signature(function).bind([])
+        inspect.signature(function).bind(*[[]] * n_arguments)
     except ValueError:
         # The signature is unknown, for example of a function written in C.
         return

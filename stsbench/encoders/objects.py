@@ -91,10 +91,10 @@ def _resolve_object(
         EncoderError: The object is no encoder, or cannot have this name.
     """
     if isinstance(candidate, str | Path):
-        if name is not None:
+        if name not in (None, str(candidate)):
             raise EncoderError(
-                f"'{candidate}' is a name already, by which its results are found; "
-                f"leave out name='{name}'"
+                f"'{candidate}' is a name already, by which its results are found, so that it "
+                f"cannot be called '{name}'; give it without a name, in a list for example"
             )
         return load_named(str(candidate), params=params, catalogue=catalogue)
     if isinstance(candidate, NamedEncoder):
@@ -297,11 +297,14 @@ def wrap_pair_scorer(
         if batch_size is not None or order != "given":
             raise EncoderError(f"'{candidate.name}' has its own batches and order of sentences")
         return candidate
-    if not callable(candidate) or isinstance(candidate, type):
+    if not callable(candidate) or isinstance(candidate, type) or can_encode(candidate):
         raise EncoderError(
             f"{format_repr(candidate)} scores no pairs; give a function of two sentences, a "
-            "CrossEncoder, or an object of a subclass of stsbench.PairScorer"
+            "CrossEncoder, or an object of a subclass of stsbench.PairScorer; what embeds "
+            "sentences is for stsbench.evaluate"
         )
+    subject = f"a function of {'two sentences' if batch_size is None else 'two lists'}"
+    check_signature(candidate, subject, n_arguments=2)
     return FunctionScorer(candidate, batch_size=batch_size, order=order)
 
 
