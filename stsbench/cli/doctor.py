@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from stsbench.cli import options as opt
 from stsbench.cli.option_values import TypedOptions
-from stsbench.cli.printing import print_json, print_text
+from stsbench.cli.printing import print_json, print_paragraph, print_text
 from stsbench.cli.tables import print_records
 from stsbench.cli.wording import describe_error_line
 from stsbench.core import settings

@@ -76,8 +76,9 @@ def cite_results(results: Sequence[Result], catalogue: Catalogue) -> str:
 def _iterate_sources(results: Sequence[Result], catalogue: Catalogue) -> Iterator[tuple[str, str]]:
     """Yield each task, encoder and protocol of results with the text that names its source.
 
-    For example ``("task stsb", "Cer et al. 2017, https://aclanthology.org/S17-2001")``. A task or
-    encoder without a card, and a protocol that our file of sources does not have, are omitted.
+    For example ``("task stsb", "Cer et al. 2017, https://aclanthology.org/S17-2001")``; the text of
+    a protocol is an address alone. A task or encoder without a card, and a protocol that our file
+    of sources does not have, are omitted.
 
     Args:
         results: The results.
@@ -100,9 +101,9 @@ def _iterate_sources(results: Sequence[Result], catalogue: Catalogue) -> Iterato
 def _read_works(catalogue: Catalogue) -> Mapping[str, Work]:
     """Return the authors, year and title of works by their addresses.
 
-    They are read from our lists of papers and other works, and then from the texts by which cards name papers, such
-    as ``Cer et al. 2017, https://…``, one or more with semicolons between. The first counts.
-    Authors are as BibTeX has them, ``Cer and others``.
+    They are read from our lists of papers and other works, and then from the texts by which cards
+    name papers, such as ``Cer et al. 2017, https://…``, one or more with semicolons between. The
+    first counts. Authors are as BibTeX has them, ``Cer and others``.
     """
     sources = read_sources()
     works = {
@@ -114,7 +115,7 @@ def _read_works(catalogue: Catalogue) -> Mapping[str, Work]:
             address = ADDRESS.search(paper_text)
             if address is None:
                 continue
-            url = address[0]
+            url = address[0].rstrip(";.")
             # Authors, year and perhaps a title are before the address; without authors and year
             # there is no match.
             match = AUTHORS_AND_YEAR.match(paper_text[: address.start()].strip())
