@@ -76,8 +76,9 @@ def cite_results(results: Sequence[Result], catalogue: Catalogue) -> str:
 def _iterate_sources(results: Sequence[Result], catalogue: Catalogue) -> Iterator[tuple[str, str]]:
     """Yield each task, encoder and protocol of results with the text that names its source.
 
-    For example ``("task stsb", "Cer et al. 2017, https://aclanthology.org/S17-2001")``. A task or
-    encoder without a card, and a protocol that our file of sources does not have, are omitted.
+    For example ``("task stsb", "Cer et al. 2017, https://aclanthology.org/S17-2001")``; the text of
+    a protocol is an address alone. A task or encoder without a card, and a protocol that our file
+    of sources does not have, are omitted.
 
     Args:
         results: The results.
