@@ -549,7 +549,10 @@ OverlapFile = Annotated[
 ]
 Plot = Annotated[
     Path | None,
-    _output("Also draw the scores, to this .svg, .png or .pdf file.", callback=_check_figure_path),
+    _output(
+        "Also draw the scores, or the differences that are compared, to this .svg, .png or .pdf.",
+        callback=_check_figure_path,
+    ),
 ]
 FigureWidth = Annotated[
     str | None,
