@@ -64,6 +64,7 @@ def resolve_encoder(
         raise EncoderError(
             "params replace those of a card; they have no effect beside an encoder that is loaded"
         )
+    # Functions, and objects of other libraries, are wrapped as a FunctionEncoder.
     resolved = _resolve_object(candidate, catalogue, name=name, params=params)
     if batch_size is None:
         return resolved
@@ -100,7 +101,8 @@ def _resolve_object(
     if isinstance(candidate, NamedEncoder):
         named_encoder = candidate
     else:
-        # With the card and the name that it was loaded with, or else its own name.
+        # With the card and the name that it was loaded with, or else its own name. An object that
+        # lacks only a name is wrapped too if the user gives one.
         encoder = wrap_object(candidate, named=name is not None)
         named_encoder = find_named(encoder, catalogue)
     if name is None:
@@ -113,6 +115,7 @@ def _resolve_object(
             f"{format_repr(name)} cannot be the name of an encoder of your own: "
             "give one line of text that is not the name of a card"
         )
+    # No other names are tried for its results.
     return replace(named_encoder, name=name, candidate_names=())
 
 
@@ -139,6 +142,7 @@ def wrap_object(candidate: object, *, named: bool = False) -> Encoder:
         return _wrap_transformer(first, second)
     if _is_cross_encoder(candidate):
         return wrap_pair_scorer(candidate)
+    # The classes of libraries are told by their names, and no library is imported for that.
     is_static_model = _is_instance(candidate, package="model2vec", class_name="StaticModel")
     if is_static_model and not is_encoder(candidate):
         encoder = FunctionEncoder(cast(Encoder, candidate).encode)
@@ -243,7 +247,7 @@ def _call_in_batches(encoder: FunctionEncoder, *columns: Sequence[str]) -> npt.N
     """Call a user's function with lists of texts, and return its results as one array of n rows.
 
     The function is called several times, with at most ``encoder.batch_size`` texts per list; once
-    if that is None.
+    if that is None, or if there are no texts.
 
     Args:
         encoder: The encoder with the function.
@@ -325,6 +329,7 @@ def is_encoder_pair(candidate: object) -> bool:
     if isinstance(second, str):
         embeddings_api = getattr(first, "embeddings", None)
         return callable(getattr(embeddings_api, "create", None))
+    # The class is told by its name, so that transformers is not imported.
     return callable(second) and _is_instance(
         first, package="transformers", class_name="PreTrainedModel"
     )
@@ -390,6 +395,7 @@ def _wrap_transformer(model: Any, tokenizer: Any) -> FunctionEncoder:  # noqa: A
         model.eval()
         try:
             with torch.inference_mode():
+                # Without a head, such as that of a classifier.
                 states = model.base_model(**batch).last_hidden_state
         finally:
             model.train(was_training)
