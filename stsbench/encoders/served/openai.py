@@ -31,7 +31,7 @@ from stsbench.encoders.base import (
     PositiveInt,
 )
 from stsbench.encoders.cached_files import read_json_record
-from stsbench.encoders.metadata import replace_lone_surrogates
+from stsbench.encoders.metadata import check_sentences, replace_lone_surrogates
 from stsbench.encoders.served.client import RequestSkipped, RequestTooLarge, ServerClient
 from stsbench.encoders.served.protocols import SERVER_APIS, Answer
 from stsbench.encoders.served.requests import (
@@ -253,6 +253,7 @@ class OpenAIEncoder:
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return the embeddings (n, d) that the server computes; zero for a blank sentence."""
+        check_sentences(sentences)
         # The embeddings as they come: the numbers of their sentences, and the embeddings.
         chunks: list[tuple[IndexArray, FloatArray]] = []
         self.embed_into(sentences, keep=lambda rows, chunk: chunks.append((rows, chunk)))
