@@ -338,19 +338,20 @@ def find_overlap(corpus: Corpus, tasks: Sequence[Task]) -> list[TaskOverlap]:
         searched_keys = set(key_by_text.values()) - {b""}
         # matches.kind_by_text has the sentences that the corpus contains.
         found_keys = {key for text, key in key_by_text.items() if text in matches.kind_by_text}
-        pairs = {
+        # Distinct pairs, as sets of letters and digits.
+        graded_pairs = {
             frozenset(map(letters_and_digits, item_sentences))
-            for item_sentences in zip(*split.sides, strict=True)
+            for item_sentences, is_graded in zip(
+                zip(*split.sides, strict=True), matches.is_graded(split), strict=True
+            )
+            if is_graded
         }
-        # The column that makes a row of the corpus a graded pair: its score or its label.
-        target = TARGET_COLUMNS.get(type(split), "")
-        graded_pairs = matches.pairs_by_target.get(target, set())
         overlaps.append(
             TaskOverlap(
                 task=task_name,
                 n_sentences=len(searched_keys),
                 n_found=len(found_keys),
-                n_graded=len(pairs & graded_pairs),
+                n_graded=len(graded_pairs),
             )
         )
     return overlaps
