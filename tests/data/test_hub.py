@@ -28,6 +28,9 @@ DATA = bytes(range(256)) * 2000
 REPO = "owner/corpus"
 
 
+real = Repo.info
+
+
 def fetch(name: str = "corpus.bin", *, repo: str = REPO, revision: str = "unpinned") -> Path:
     return Repository(repo, revision=revision, kind="dataset", offline_hint="use a folder").fetch(
         name
@@ -56,6 +59,15 @@ def test_a_file_comes_whole_with_its_commit(hub: Hub, corpus: str):
     assert fetched.path.read_bytes() == DATA
     assert fetched.commit == corpus
     assert fetch("deep/er/x.txt").read_bytes() == b"deep"
+
+
+def test_a_tag_of_digits_is_no_commit(hub: Hub, monkeypatch):
+    repo = hub.repos["dataset", REPO]
+    # The server knows the tag as the beginning of its commit; that of another commit it is.
+    monkeypatch.setattr(Repo, "info", lambda repo: {**real(repo), "sha": "f" * 40})
+    tagged = Repository(REPO, revision=repo.commit[:8], kind="dataset")
+    assert tagged.commit == "f" * 40
+    assert Repository(REPO, revision=repo.commit[:8], kind="dataset").commit == "f" * 40
 
 
 def test_a_pinned_file_is_asked_for_once_and_then_needs_no_network(hub: Hub, corpus: str):

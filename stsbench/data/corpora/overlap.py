@@ -185,21 +185,10 @@ def choose_n_bands(threshold: float) -> int:
     # Of the N_HASHES hashes all bands have the same number.
     divisors = [n_bands for n_bands in range(1, N_HASHES + 1) if N_HASHES % n_bands == 0]
     return next(
-        n_bands for n_bands in divisors if _proposal_probability(threshold, n_bands) >= MIN_RECALL
+        n_bands
+        for n_bands in divisors
+        if 1 - (1 - threshold ** (N_HASHES // n_bands)) ** n_bands >= MIN_RECALL
     )
-
-
-def _proposal_probability(similarity: float, n_bands: int) -> float:
-    """Return the probability that MinHash proposes a pair of sentences as near-duplicates.
-
-    With n bands of r hashes and the similarity s it is 1 - (1 - s^r)^n.
-
-    Args:
-        similarity: The similarity s of the pair.
-        n_bands: The number n of bands, a divisor of ``N_HASHES``.
-    """
-    hashes_per_band = N_HASHES // n_bands
-    return 1 - (1 - similarity**hashes_per_band) ** n_bands
 
 
 def _minhashes(keys: Sequence[bytes]) -> list[RMinHash]:

@@ -331,7 +331,7 @@ def _load_library_model(folder: Path, *, dtype: str, device: str) -> Any:  # noq
                 package = str(import_from_string(address).__module__)
                 if not package.startswith("sentence_transformers."):
                     raise EncoderError(
-                        f"{folder}: '{address}' is not a class of sentence-transformers'; "
+                        f"{folder}: '{address}' is not a class of sentence-transformers; "
                         "it is never run"
                     )
         network = SentenceTransformer(

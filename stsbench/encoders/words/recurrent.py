@@ -580,9 +580,8 @@ class InferSentEncoder(RecurrentEncoder):
             )
         self.vectors_path = find_vectors(vectors or self.config.vectors)
         self.vectors_sha256 = cached_file_sha256(self.vectors_path)
-        is_expected = self.vectors_sha256 == expected_sha256
         # A file that the user names may have another hash.
-        if expected_sha256 and not vectors and not is_expected:
+        if not vectors and expected_sha256 not in ("", self.vectors_sha256):
             raise DataError(
                 f"{self.vectors_path}: not the word vectors of {self.folder} "
                 f"(sha256 {self.vectors_sha256[:12]}, config.json {expected_sha256[:12]})",
