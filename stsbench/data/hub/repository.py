@@ -237,8 +237,9 @@ class Repository:
             except (TypeError, AttributeError, LookupError, ValueError, RecursionError) as error:
                 # The library does not check the response; one that raises these is not the Hub's.
                 raise UnexpectedResponse(type(error).__name__) from error
-            # A shorter revision may be the name of a tag, such as a date.
-            is_other_commit = GIT_HASH.fullmatch(self.revision) and listing.commit != self.revision
+            # Digits alone may be the name of a tag, such as a date.
+            is_commit = self.is_pinned and not self.revision.isdecimal()
+            is_other_commit = is_commit and not listing.commit.startswith(self.revision)
             if not GIT_HASH.fullmatch(listing.commit) or is_other_commit:
                 raise UnexpectedResponse("it names no commit, or another than was asked for")
         return listing

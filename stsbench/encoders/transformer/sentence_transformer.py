@@ -240,8 +240,9 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         problem = f"{self.root}: its modules ({kinds}) do not fit together"
         # The errors that a module raises if the module before it does not compute its input; they
         # become an EncoderError with this message.
-        exception_types = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)
-        with translate_errors(problem, EncoderError, *exception_types):
+        with translate_errors(
+            problem, EncoderError, AttributeError, IndexError, RuntimeError, TypeError, ValueError
+        ):
             try:
                 together = self._embed(texts)
             except KeyError as error:
