@@ -154,6 +154,10 @@ def test_the_hash_is_of_rows_not_of_files(tmp_path):
             "sentence1,sentence2,score\na,b,high\nc,d,0.5\n",
             "column score holds string, not double (Failed to parse string: 'high' as a scalar",
         ),
+        *(
+            ("a.csv", f"premise,hypothesis,label\na,b,no\nc,d,{blank}\n", "a row has no label;")
+            for blank in ("", '""')
+        ),
         (
             "mine.csv",
             "q,a\na cat,a tom\na dog,a hound\n",
