@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -57,7 +58,9 @@ def test_without_matplotlib_one_line_names_the_extra(monkeypatch):
 
 NOTHING = {
     "dots": lambda: draw_dots([], x_label="points"),
-    "panels": lambda: draw_panels([], panel_titles={}, row_labels={}, x_label="points"),
+    "panels": lambda: draw_panels(
+        [], panel_titles={}, row_labels={}, group_titles={}, x_label="points"
+    ),
     "lines": lambda: draw_lines([], x_label="bytes", y_label="score"),
     "cells": lambda: draw_heat([], row_label="pooling", column_label="layer", value_label="score"),
     "spots": lambda: draw_scatter([], x_label="x", y_label="y"),
@@ -361,6 +364,52 @@ def test_a_figure_is_as_wide_as_asked_for_and_its_type_can_be_read(kind: str, wi
     for axes in chart.axes:
         ticks = [tick.get_window_extent() for tick in axes.get_xticklabels() if tick.get_text()]
         assert not any(tick.overlaps(label) for tick in ticks for label in below)
+
+
+CROWDED = {
+    "panels": lambda: draw_panels(
+        [DotPoint("a", title, score) for title in ("sts", "en", "es") for score in (12, 92)],
+        panel_titles={"sts": "STS-B", "en": "Quickstart English", "es": "Quickstart Spanish-English"},
+        row_labels={"a": "minilm+pooling=cls"},
+        group_titles={},
+        x_label="● measured",
+    ),
+    "points": lambda: draw_scatter(
+        [ScatterPoint(x / 4, x / 8, panel) for x in (-1, 1) for panel in ("minilm", "glove-6b+file=glove.6B.100d.top.txt")],
+        x_label="first main direction",
+        y_label="second main direction",
+        same_scale=False,
+    ),
+    "maps": lambda: draw_scatter(
+        [ScatterPoint(x, x, panel) for panel, ends in {"a": (-0.6, 1.1), "b": (-1.0, 0.47)}.items() for x in ends],
+        x_label="first main direction",
+        y_label="second main direction",
+        same_scale=False,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("kind", CROWDED)
+def test_titles_and_ticks_of_panels_do_not_touch(kind: str, width: str) -> None:
+    with figure_width(width):
+        chart = CROWDED[kind]()
+    # The resolution of bitmaps, which changes the layout a little.
+    chart.set_dpi(150)
+    chart.canvas.draw()
+    titles = [axes.title.get_window_extent() for axes in chart.axes]
+    for axes in chart.axes:
+        assert len(axes.get_xticks()) >= 2
+    labels = [
+        label.get_window_extent()
+        for axes in chart.axes
+        for tick, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
+        if axes.get_xlim()[0] <= tick <= axes.get_xlim()[1]
+    ]
+    for boxes in (titles, labels):
+        assert boxes[0].x0 >= 0 and boxes[-1].x1 <= chart.bbox.width
+        for left, right in pairwise(boxes):
+            assert left.x1 + 3 < right.x0
 
 
 @pytest.mark.parametrize(("width", "inches"), [("3.3in", 3.3), ("8.4cm", 8.4 / 2.54), (5, 5)])

@@ -432,6 +432,7 @@ def _make_records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
     for group in table.groups:
         for row in group.rows:
             for number_kind in KINDS_BY_SHOW[show or "both"]:
+                is_measured = number_kind == "measured"
                 if show == "merged" and number_kind == "published" and row.is_measured:
                     continue
                 numbers = {
@@ -443,11 +444,10 @@ def _make_records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
                 for key, number in numbers.items():
                     record |= _number_fields(key, number, row, further)
                     if key in further.with_published_row:
-                        is_measured = number_kind == "measured"
-                        published_key = "" if is_measured else row.cell(key).published_key
-                        record[f"{key}_published_row"] = published_key
+                        record[f"{key}_published_row"] = (
+                            "" if is_measured else row.cell(key).published_key
+                        )
                     if key in further.with_significance:
-                        is_measured = number_kind == "measured"
                         significance = row.cell(key).significance if is_measured else ""
                         record[f"{key}_significance"] = significance
                     if key in further.with_bound:
@@ -456,7 +456,7 @@ def _make_records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
                         record[f"{key}_bound"] = _round_for_json(cell.bound) if has_bound else None
                         record[f"{key}_is_near"] = cell.is_near if has_bound else None
                 if has_signatures:
-                    record["signature"] = row.signature if number_kind == "measured" else ""
+                    record["signature"] = row.signature if is_measured else ""
                 yield record
 
 
@@ -618,9 +618,7 @@ def _number_json(number: TableNumber) -> dict[str, Any]:
         {
             "value": _round_for_json(number.value),
             "deviation": _round_for_json(number.deviation),
-            "interval": [_round_for_json(bound) for bound in number.interval]
-            if number.interval
-            else None,
+            "interval": [_round_for_json(bound) for bound in number.interval or ()] or None,
             "seeds": number.seeds if number.seeds > 1 else None,
             "text": number.text,
         }
