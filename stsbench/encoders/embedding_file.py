@@ -179,17 +179,23 @@ def read_arrays(path: Path) -> Mapping[str, npt.NDArray[Any]]:
 
     Args:
         path: A ``.npz``, ``.npy`` or ``.safetensors`` file.
+
+    Raises:
+        EncoderError: It has an array of Python objects, which are not loaded.
     """
     if path.suffix == ".safetensors":
         from safetensors.torch import load_file
 
         # They become float32, because numpy has no bfloat16.
         return {name: tensor.float().numpy() for name, tensor in load_file(path).items()}
-    loaded = np.load(path, allow_pickle=False)
-    if isinstance(loaded, np.ndarray):
-        return {"": loaded}
-    with loaded as archive:
-        return {name: archive[name] for name in archive.files}
+    remedy = "save texts as numpy.array(texts, dtype=str)"
+    problem = f"{path}: cannot be read as plain arrays ({remedy})"
+    with translate_errors(problem, EncoderError, ValueError):
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return {"": loaded}
+        with loaded as archive:
+            return {name: archive[name] for name in archive.files}
 
 
 def to_list_of_texts(array: npt.NDArray[Any]) -> list[Any]:

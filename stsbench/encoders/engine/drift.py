@@ -430,7 +430,8 @@ def read_environment(encoder: Encoder) -> dict[str, str]:
     # The encoder's class, and those of the encoders inside it; a dict keeps each once, in order.
     classes = dict.fromkeys(type(layer) for layer in encoder_and_its_bases(encoder))
     users_classes = [kind for kind in classes if not provenance.is_own_class(kind)]
-    code_hashes = " ".join(_code_hashes(kind) for kind in users_classes)
+    # A class without a file has no hashes.
+    code_hashes = " ".join(filter(None, map(_code_hashes, users_classes)))
     if code_hashes:
         environment["code"] = code_hashes
     return environment

@@ -318,7 +318,8 @@ class ConvergedSolver:
         # loss is curved about equally; a point holds those of one problem, flat. The losses convert
         # points to weights.
         losses = _LogisticLosses(problems, self.classes, self.device)
-        zero_points = losses.make_zero_points()
+        n_variables = losses.logits_per_item * losses.scale.shape[2]
+        zero_points = losses.scale.new_zeros(len(problems), n_variables)
         points, converged = minimise(
             losses, zero_points, tolerance=self.tolerance, max_iterations=self.max_iterations
         )
@@ -441,11 +442,6 @@ class _LogisticLosses:
         self.set_of_problem = torch.tensor(
             [column_by_set[id(problem.train)] for problem in problems], device=self.device
         )
-
-    def make_zero_points(self) -> Tensor:
-        """Return the point of zero weights for each problem, (m, d)."""
-        n_variables = self.logits_per_item * self.scale.shape[2]
-        return self.scale.new_zeros(len(self.set_of_problem), n_variables)
 
     def _per_problem(self, values: Sequence[float]) -> Tensor:
         """Return a number of each problem as a tensor (problems,) on the device."""
