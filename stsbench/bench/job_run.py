@@ -151,6 +151,7 @@ class JobRun:
                 self._cancel_overdue_jobs()
                 self._report_progress()
         finally:
+            # Also on an error or Ctrl-C: running jobs then store what they have embedded.
             self.pool.stop(list(self.running_jobs.values()))
         # It has the new results, and the stored ones that are still valid.
         for encoder_plan in encoder_plans:
@@ -338,6 +339,8 @@ class JobRun:
         # Each job plans the same batches over the sorted texts, and embeds its share of them.
         texts_reference = self.put_once(tuple(sorted(set(texts))))
         tokenizing_jobs: list[Job] = []
+        # On Ray's GPUs each job has a process of its own, which would load the weights for it:
+        # there workers do not tokenize for each other.
         can_share_tokens = self.pool.shares_tokens and isinstance(engine.encoder, TokenEncoder)
         if n_jobs > 1 and can_share_tokens:
             tokenizing_jobs = encoder_jobs.make_share_jobs(
@@ -397,7 +400,8 @@ class JobRun:
             )
         (task,) = tasks
         # An encoder that is fitted on texts may embed further ones while it is fitted, so the job
-        # needs a device that embeds. The digest is a hash of these texts, None if it is not fitted.
+        # needs a device that embeds, which no other job that only scores does. The digest is a hash
+        # of these texts, None if it is not fitted.
         is_fitted_on_texts = embedder.named_encoder(task).texts_digest is not None
         return encoder_jobs.make_job(
             f"scoring {task.name}",

@@ -44,6 +44,7 @@ def run_on_ray(context: RunContext, encoder_plans: Sequence[EncoderPlan]) -> Ite
         context: The run; its plan names Ray's address.
         encoder_plans: The encoders with their cells; if no cell is missing, Ray is not started.
     """
+    # All cells have stored results: these are checked and yielded by this process.
     if not any(encoder_plan.missing_cells for encoder_plan in encoder_plans):
         yield from run_locally(context, encoder_plans)
         return
@@ -204,6 +205,7 @@ def run_on_devices(context: RunContext, encoder_plans: Sequence[EncoderPlan]) ->
             f"each of the `devices` has encoders of its own; leave out `params=device="
             f"{plan.params['device']}`"
         )
+    # All cells have stored results: these are checked and yielded by this process.
     if not any(encoder_plan.missing_cells for encoder_plan in encoder_plans):
         yield from run_locally(context, encoder_plans)
         return
@@ -445,6 +447,7 @@ class ProcessPool:
             if device_process.job is not None and pid is not None:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGINT)
+            # A process without a job ends when its connection is closed.
             device_process.connection.close()
         for device_process in self._processes.values():
             device_process.process.join(ray_cluster.STOP_SECONDS)

@@ -188,8 +188,8 @@ def plan_task(
 
     Raises:
         CardError: The evaluator that the task's card names does not exist.
-        ProtocolError: The evaluator has several of the protocols, or the task cannot be scored on
-            the split.
+        ProtocolError: The evaluator has several of the protocols, a requested field does not exist
+            or has no valid value, or the task cannot be scored on the split.
     """
     try:
         factory = EVALUATORS.load(task.card.evaluator)
@@ -251,6 +251,7 @@ def format_protocol(task: str, protocol: Mapping[str, Any], catalogue: Catalogue
     name = str(protocol["name"])
     if task not in catalogue.paths("tasks"):
         return name
+    # The task with the protocol of this name, of which no field is replaced.
     planned_task = plan_task(load_task(task, catalogue=catalogue), parse_protocols(name))
     default_fields = planned_task.protocol
     replaced_fields = []

@@ -309,6 +309,7 @@ def serve_files(ray: Ray) -> Iterator[None]:
         The files of a folder that some machine lacks are stored in Ray once, at the first call, and
         ``reference_by_folder`` then has Ray's reference to them.
         """
+        # Files of weights may lie in other folders than the checkpoint's.
         folders = {checkpoint.folder, *(path.parent for path in checkpoint.weights)}
         for folder in folders.difference(reference_by_folder):
             # None: every machine has the folder.

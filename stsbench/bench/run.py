@@ -49,8 +49,13 @@ MAX_LISTED_LANGUAGES = 5
 class SeenEncoders:
     """The encoders so far, by name, seed and fingerprint; the encoders themselves are freed."""
 
-    def __init__(self) -> None:
-        """Start without any encoder."""
+    def __init__(self, naming_hint: str) -> None:
+        """Start without any encoder.
+
+        Args:
+            naming_hint: How a user gives encoders names of their own.
+        """
+        self.naming_hint = naming_hint
         self._fingerprints: dict[tuple[str, int | None], set[str | None]] = {}
         """The fingerprints of the encoders with the same name and training seed."""
 
@@ -73,7 +78,7 @@ class SeenEncoders:
         if fingerprints and lacks_fingerprint:
             raise StsbenchError(
                 f"two of the encoders are called {format_repr(encoder.name)}",
-                hint="name each: by `names`, or by a dict, {'first': …, 'second': …}",
+                hint=self.naming_hint,
             )
         is_new = encoder.fingerprint not in fingerprints
         fingerprints.add(encoder.fingerprint)
@@ -99,7 +104,7 @@ class RunContext:
         A spec is an encoder as the user writes it; an encoder under several specs has one plan. An
         encoder that cannot be loaded is reported to the callbacks and omitted.
         """
-        seen_encoders = SeenEncoders()
+        seen_encoders = SeenEncoders(naming_hint="name each by `names`")
         # A cell is one score to compute. Those of one encoder follow each other in the plan.
         for spec, cells_of_spec in groupby(self.plan.cells, key=lambda cell: cell.encoder):
             cells = list(cells_of_spec)

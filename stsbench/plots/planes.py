@@ -228,15 +228,17 @@ def draw_scatter(
             for violin in violins:
                 if violin.panel == panel:
                     _draw_violin(axes, violin)
+            # The panel's name; the chart breaks it into lines that fit.
             axes.set_title(printable_name(panel))
             # A fixed number: one that depends on the width would change it, by the labels' room.
             axes.locator_params(axis="x", nbins=3)
             axes.grid()
         if colour_values:
+            # All panels have the same colour map, so that of the last one serves.
             chart.colorbar(image, ax=list(all_axes), label=value_label, aspect=30)
-        chart.add_texts(
-            title, x_label, y_label, legend=numbered_legend_artists(names), handle_length=0
-        )
+        # The entries "1 name", "2 name" and so on, without a sign before them.
+        legend = numbered_legend_artists(names)
+        chart.add_texts(title, x_label, y_label, legend=legend, handle_length=0)
     return chart
 
 

@@ -300,13 +300,15 @@ def compare(
     for pair_differences in _compare_pairs(matched.results_of_tasks, settings):
         on_tasks.extend(pair_differences)
         means.extend(_means_over_tasks(pair_differences, suites or {}))
-    items_by_task: dict[str, list[TaskItems[str]]] = {}
+    # By task and split, which decide which items there are.
+    items_by_data: dict[tuple[str, str], list[TaskItems[str]]] = {}
     for measured in on_tasks:
-        items_by_task.setdefault(measured.difference.task, []).extend(measured.items)
+        key = (measured.difference.task, measured.difference.split)
+        items_by_data.setdefault(key, []).extend(measured.items)
     notes = list(matched.notes)
     if settings.dependence != "none":
-        notes += _describe_unknown_sentences(items_by_task, all_results)
-        notes += _describe_dominant_components(items_by_task)
+        notes += _describe_unknown_sentences(items_by_data, all_results)
+        notes += _describe_dominant_components(items_by_data)
     for name in encoders:
         results_by_task = [
             results_by_encoder[name] for results_by_encoder in matched.results_of_tasks
@@ -350,12 +352,12 @@ def _compare_pairs(
 
 
 def _describe_unknown_sentences(
-    items_by_task: Mapping[str, Sequence[TaskItems[str]]], results: Sequence[Result]
+    items_by_data: Mapping[tuple[str, str], Sequence[TaskItems[str]]], results: Sequence[Result]
 ) -> list[str]:
     """Make a note on the tasks for which it is unknown which items share a sentence.
 
     Args:
-        items_by_task: The items of each task, once per pair of encoders.
+        items_by_data: The items of each task and split, once per pair of encoders.
         results: The results of all encoders. If those of such tasks were scored again, it would be
             known: the note has that advice.
 
@@ -364,7 +366,7 @@ def _describe_unknown_sentences(
     """
     unknown = [
         task
-        for task, task_items in items_by_task.items()
+        for (task, _), task_items in items_by_data.items()
         if not all(items.knows_sentences for items in task_items)
     ]
     if not unknown:
@@ -372,24 +374,24 @@ def _describe_unknown_sentences(
     remedy = make_rescore_remedy([result for result in results if result.task in unknown])
     # The note is a text that ends with the advice.
     reason = "taken as independent, for no result says which items share a sentence"
-    return [AdvisingNote(f"{', '.join(unknown)}: {reason}", remedy)]
+    return [AdvisingNote(f"{', '.join(dict.fromkeys(unknown))}: {reason}", remedy)]
 
 
 def _describe_dominant_components(
-    items_by_task: Mapping[str, Sequence[TaskItems[str]]],
+    items_by_data: Mapping[tuple[str, str], Sequence[TaskItems[str]]],
 ) -> list[str]:
     """Make a note on the tasks on which shared sentences link most items to one group.
 
     Such items count as one observation, so that tests are doubtful.
 
     Args:
-        items_by_task: The items of each task, once per pair of encoders.
+        items_by_data: The items of each task and split, once per pair of encoders.
 
     Returns:
         A list with the note; empty if there are no such tasks.
     """
     tasks = []
-    for task, task_items in items_by_task.items():
+    for (task, _), task_items in items_by_data.items():
         # Only the first element: all pairs of encoders have the same items. There is none if no
         # test is known for the task.
         for items in task_items[:1]:
@@ -398,6 +400,7 @@ def _describe_dominant_components(
             # Whether one group has more than half of the weight.
             if joined.dependence.has_dominant_component(joined.weights):
                 tasks.append(task)
+    tasks = list(dict.fromkeys(tasks))
     return [f"{', '.join(tasks)}: {DOMINANT_COMPONENT_NOTE}"] if tasks else []
 
 

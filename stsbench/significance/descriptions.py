@@ -230,7 +230,7 @@ def _sentences_on_plan(differences: Sequence[Difference], plan: float) -> list[s
         elif difference.required_items is not None:
             items = f"{difference.required_items:,} items like the {difference.n:,} of {label}"
             requirements.append(items)
-        elif difference.error is not None and max(difference.seeds) > 1:
+        elif difference.error is not None and min(difference.seeds) > 1:
             hopeless_tasks.append(label)
     if hopeless_tasks:
         requirements.append(f"no number of seeds on {', '.join(hopeless_tasks)}")
@@ -259,13 +259,15 @@ def _describe_detectable(differences: Sequence[Difference]) -> str:
         differences: The differences of one pair of encoders, which are not significant.
     """
     labels = label_tasks(differences)
-    size_by_label = {
-        labels[difference.task, difference.split]: _describe_smallest(difference)
+    # A task that was scored by two protocols has two differences, with one label.
+    labels_and_sizes = [
+        (labels[difference.task, difference.split], _describe_smallest(difference))
         for difference in differences
-    }
-    sizes = [f"{size} on {label}" for label, size in size_by_label.items() if size]
-    if len(differences) == 1:
-        sizes = list(filter(None, size_by_label.values()))
+    ]
+    is_only_one = len(differences) == 1
+    sizes = [
+        size if is_only_one else f"{size} on {label}" for label, size in labels_and_sizes if size
+    ]
     return f"; found with 80% power: {', '.join(sizes)}" if sizes else ""
 
 

@@ -518,9 +518,10 @@ def match_tasks(
     if not common_tasks:
         names = " and ".join(f"'{name}'" for name in encoders)
         by_protocol = f" by protocol {protocol!r}" if protocol else ""
+        none = f"none of {format_some(list(tasks), MAX_LISTED)}" if tasks else "none"
         task_lists = (
             # The first tasks, and how many more there are.
-            f"'{name}' has {format_some(list(groups), MAX_LISTED) or 'none'}"
+            f"'{name}' has {format_some(list(groups), MAX_LISTED) or none}"
             for name, groups in groups_by_encoder.items()
         )
         raise DataError(f"{names} have no task in common{by_protocol}", hint="; ".join(task_lists))

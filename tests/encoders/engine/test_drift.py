@@ -160,6 +160,11 @@ def test_a_module_that_a_class_imports_from_its_own_package_is_watched(
     assert drift.read_environment(kind())["code"] != before
 
 
+def test_classes_without_a_file_have_no_code_to_watch():
+    encoder, encoder.base = (type(name, (Plain,), {"__module__": "typed"})() for name in "ab")
+    assert "code" not in drift.read_environment(encoder)
+
+
 def test_a_class_that_changed_under_one_fingerprint_is_scored_again(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
