@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from itertools import pairwise
 from xml.etree import ElementTree
@@ -380,12 +381,6 @@ CROWDED = {
         y_label="second main direction",
         same_scale=False,
     ),
-    "maps": lambda: draw_scatter(
-        [ScatterPoint(x, x, panel) for panel, ends in {"a": (-0.6, 1.1), "b": (-1.0, 0.47)}.items() for x in ends],
-        x_label="first main direction",
-        y_label="second main direction",
-        same_scale=False,
-    ),
 }  # fmt: skip
 
 
@@ -410,6 +405,26 @@ def test_titles_and_ticks_of_panels_do_not_touch(kind: str, width: str) -> None:
         assert boxes[0].x0 >= 0 and boxes[-1].x1 <= chart.bbox.width
         for left, right in pairwise(boxes):
             assert left.x1 + 3 < right.x0
+
+
+def test_ticks_that_the_layout_did_not_expect_are_not_cut_off():
+    """The bitmap is checked itself: how many ticks there are may depend on its resolution."""
+    image = pytest.importorskip("matplotlib.image", reason="needs the extra plots")
+    ends = {
+        "minilm": ((-0.574, 0.331), (-0.006, -0.979), (1.119, 0.293), (0.785, 0.86)),
+        "glove-6b+file=glove.6B.100d.top.txt": ((-0.99, -0.305), (0.467, -0.11), (-0.443, -0.862), (0.042, 1.153)),
+        "minilm+pooling=cls_before_pooler": ((-0.83, -0.474), (1.154, -0.658), (-0.07, 0.231)),
+    }  # fmt: skip
+    with figure_width("column"):
+        chart = draw_scatter(
+            [ScatterPoint(x, y, panel) for panel, points in ends.items() for x, y in points],
+            x_label="first main direction",
+            y_label="second main direction",
+            title="sentencemap: quickstart-en (test)",
+            same_scale=False,
+        )
+    pixels = image.imread(io.BytesIO(chart.to_bytes("png")))
+    assert (pixels[:, [0, -1]] == 1).all()
 
 
 @pytest.mark.parametrize(("width", "inches"), [("3.3in", 3.3), ("8.4cm", 8.4 / 2.54), (5, 5)])
