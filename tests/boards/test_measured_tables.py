@@ -267,6 +267,14 @@ def test_a_card_of_the_users_own_can_name_a_published_row(tmp_path):
     assert one.encoder == "my-simcse" and one.cell("sts12").difference
 
 
+def test_a_second_encoder_of_a_published_row_has_its_own_name_and_overlap(tmp_path):
+    catalogue = own_card(tmp_path, "simcse/table-5/SimCSE-BERT-base")
+    results = sts("simcse-bert-base", *UNROUNDED, overlap="none")
+    results += sts("my-simcse", *UNROUNDED, encoder_card=of_mine(catalogue), overlap="gold")
+    second = row(build_table("simcse-5", results, catalogue), "SimCSE-BERT-base [my-simcse]")
+    assert (second.encoder, second.overlap) == ("my-simcse", "gold")
+
+
 def test_a_card_that_names_a_row_that_is_not_there_is_refused(tmp_path):
     catalogue = own_card(tmp_path, "simcse/table-5/SimCSE-BERT-bas")
     with pytest.raises(

@@ -168,7 +168,7 @@ def _paper_rows(
     numbers = filler.published_numbers(published, facts.protocol, metric=facts.metric)
     card = first_encoder.card if first_encoder else find_card(filler, published.encoder)
     misprint = read_misprints().get((published.key, ""))
-    row = make_encoder_row(
+    yield make_encoder_row(
         filler,
         label,
         first_encoder,
@@ -182,15 +182,14 @@ def _paper_rows(
         metric=facts.metric,
         traits=read_traits(filler.catalogue, card, published),
     )
-    yield row
-    row_without_published = replace(row, published_key="", quoted_from="", misprint="")
     for encoder_group in encoder_groups[1:]:
-        measured = filler.measured_numbers(encoder_group, facts.protocol)
-        yield replace(
-            row_without_published,
-            label=f"{label} [{encoder_group.state_tag or encoder_group.encoder}]",
-            cells=filler.make_cells(published={}, measured=measured),
-            results=encoder_group.results,
+        yield make_encoder_row(
+            filler,
+            f"{label} [{encoder_group.state_tag or encoder_group.encoder}]",
+            encoder_group,
+            protocol=facts.protocol,
+            other_protocol=other_protocol,
+            metric=facts.metric,
         )
 
 
@@ -326,7 +325,7 @@ def make_encoder_row(
         fields: Values of further fields of the row; they replace those that follow from the
             results and the published numbers.
     """
-    row_fields: dict[str, Any] = {}
+    row_fields: dict[str, Any] = {"protocol": protocol}
     if published is not None:
         row_fields["published_key"] = published.row.key
         row_fields["source"] = read_sources().papers[published.row.paper].name
