@@ -339,6 +339,12 @@ def own_table(tmp_path: Path, text: str) -> str:
             '[average]\ntask = "sts"\nof = ["sts13"]\n[[groups]]',
             "'of' names 'sts13', which is not a column",
         ),
+        (
+            "[[groups]]",
+            '[average]\ntask = "sts"\nof = ["stsb", []]\n[[groups]]',
+            r"\[average\]: a list in 'of' is empty",
+        ),
+        ('"sts12"', '{task = "stsb", split = "test"}', "columns: 'stsb' stands there twice"),
         ('"stsb"', '{average_of = "simcse-1"}', "table 'simcse-1' has no average"),
         (
             "[[groups]]",
@@ -366,6 +372,28 @@ def test_a_wrong_table_is_one_line(tmp_path, old, new, message):
     assert old in OWN
     with pytest.raises(CardError, match=message):
         build_table(own_table(tmp_path, OWN.replace(old, new)))
+
+
+def test_columns_of_one_task_by_other_splits_metrics_and_protocols_have_their_own_scores(tmp_path):
+    columns = """[
+        "stsb",
+        {task = "stsb", protocol = "simcse"},
+        {task = "stsb", metric = "pearson"},
+        {task = "stsb", metric = "pearson", split = "validation"},
+    ]
+    [board]
+    """
+    text = OWN.partition("[[groups]]")[0].replace('["stsb", "sts12"]', columns)
+    table = build_table(own_table(tmp_path, text), sts("mine", 0.5, tasks=["stsb"]))
+    one = row(table, "mine")
+    numbers = [one.cell(column.key).measured for column in table.columns]
+    assert [number and number.value for number in numbers] == [49.0, 50.0, 52.0, None]
+    assert [column.key for column in table.columns] == [
+        "stsb",
+        "stsb.simcse",
+        "stsb.pearson",
+        "stsb.pearson.validation",
+    ]
 
 
 def test_a_column_that_is_no_task_offers_the_nearest(tmp_path):

@@ -146,7 +146,7 @@ class TableFiller:
         facts_of_columns = list_columns(card)
         if not facts_of_columns:
             facts_of_columns = [ColumnFacts(task=task) for task in suites[card.suite].tasks]
-        columns = [_make_column(facts, card, catalogue) for facts in facts_of_columns]
+        columns = _make_columns(facts_of_columns, card, catalogue)
         averaged_tables: list[TableFiller | None] = []
         for facts in facts_of_columns:
             averaged_table = None
@@ -485,6 +485,27 @@ def _average_spec(card: TableCard, average_facts: AverageFacts, metric: str) -> 
     )
 
 
+def _make_columns(
+    facts_of_columns: Sequence[ColumnFacts], card: TableCard, catalogue: Catalogue
+) -> list[TableColumn]:
+    """Make the columns of a table; see :func:`_make_column`.
+
+    Raises:
+        CardError: Two columns show the same scores, or a column cannot be made.
+    """
+    columns: dict[str, TableColumn] = {}
+    for facts in facts_of_columns:
+        column = _make_column(facts, card, catalogue)
+        spec, earlier = column.spec, columns.get(column.key)
+        if earlier:
+            if spec is None or spec == earlier.spec:
+                raise CardError(f"columns: '{column.key}' stands there twice")
+            # They differ in their protocol alone.
+            column = replace(column, key=f"{column.key}.{spec.protocol}")
+        columns[column.key] = column
+    return list(columns.values())
+
+
 def _make_column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> TableColumn:
     """Make a column of a table from its description in the table's card.
 
@@ -505,17 +526,19 @@ def _make_column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> T
     if not metric:
         raise CardError(f"columns: '{facts.task}' has neither a metric nor a protocol")
     # A task may have several columns, by other metrics or of other splits, with their own keys.
-    key = facts.task
-    if metric != default_metric or facts.split != "test":
-        key = f"{facts.task}.{facts.metric or facts.split}"
+    key_parts = [facts.task]
+    if metric != default_metric:
+        key_parts.append(metric)
+    if facts.split != "test":
+        key_parts.append(facts.split)
     # A suite has no card of a task, nor has a task that only papers score.
     has_card = not is_extra_or_suite(facts.task, catalogue)
     task_name = catalogue.task(facts.task).name if has_card else facts.task
     # Only columns of all published scores of a source name an aggregation; it may be empty.
     if facts.aggregation is not None:
-        key_parts = (facts.task, facts.split, metric, protocol, facts.aggregation)
-        key = ".".join(filter(None, key_parts))
+        key_parts = [facts.task, facts.split, metric, protocol, facts.aggregation]
         task_name = ", ".join(filter(None, (task_name, metric, facts.aggregation)))
+    key = ".".join(filter(None, key_parts))
     # A result's own score is the better the higher it is, whatever a user's evaluator calls it.
     metric_facts = Metric() if card.fields else METRICS[metric]
     spec = make_column_spec(facts, protocol, metric, catalogue)
