@@ -27,7 +27,7 @@ from stsbench.boards.mteb.scores import (
     scores_by_mteb_subset,
 )
 from stsbench.boards.published.encoder_facts import format_parameters
-from stsbench.boards.tables.column_scores import is_scored_as_mteb
+from stsbench.boards.tables.column_scores import Seeds, is_scored_as_mteb
 from stsbench.boards.tables.columns import Numbers, make_averaged_numbers
 from stsbench.boards.tables.rows import average_sort_key
 from stsbench.boards.tables.table import (
@@ -55,7 +55,6 @@ from stsbench.data.mteb.facts import (
     read_mteb_facts,
     read_suspects,
 )
-from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.results.groups import EncoderResults, group_by_encoder
 from stsbench.results.record import Result
 
@@ -397,8 +396,9 @@ class MtebBoard:
         Args:
             group: The encoder's results.
         """
-        # MTEB's task, with split and subset -> scores, one per seed.
-        scores_by_part: dict[tuple[str, SplitAndSubset], list[float]] = {}
+        # MTEB's task, with split and subset -> seeds -> score. Results of several protocols hold
+        # the same one.
+        scores_by_part: dict[tuple[str, SplitAndSubset], dict[Seeds, float]] = {}
         matched_tasks = list_matched_tasks(self.catalogue)
         for result in group.results:
             matched_task = matched_tasks.get(result.task)
@@ -407,14 +407,14 @@ class MtebBoard:
             mteb_split = matched_task.mteb_split_names[result.split]
             for mteb_subset, score in scores_by_mteb_subset(matched_task, result).items():
                 part = SplitAndSubset(mteb_split, mteb_subset)
-                seed_scores = scores_by_part.setdefault((matched_task.mteb_task, part), [])
-                seed_scores.append(score.spearman)
+                seed_scores = scores_by_part.setdefault((matched_task.mteb_task, part), {})
+                seed_scores[result.seeds] = score.spearman
         points_by_task = {}
         for task, benchmark_task in self.tasks.items():
             part_keys = [(task, part) for part in benchmark_task.parts]
             has_all_parts = all(key in scores_by_part for key in part_keys)
             if has_all_parts:
-                part_means = [mean_and_deviation(scores_by_part[key]).mean for key in part_keys]
+                part_means = [statistics.fmean(scores_by_part[key].values()) for key in part_keys]
                 points_by_task[task] = 100 * statistics.fmean(part_means)
         return make_averaged_numbers(self.average_terms, points_by_task)
 

@@ -200,7 +200,17 @@ class TableRequest:
 
         Raises:
             DataError: The board has no number to show.
+            StsbenchError: The user asks for what such a board does not have.
         """
+        requested = {
+            "ranks": self.ranks,
+            "add": self.added,
+            "significance_against": self.reference,
+        }
+        for parameter in filter(requested.get, requested):
+            raise StsbenchError(
+                f"`{parameter}` has no effect on a board with MTEB's scores; leave it out"
+            )
         from stsbench.boards.mteb.board import MtebBoard
         from stsbench.boards.mteb.noise import estimate_errors, mark_near_rows
 
