@@ -379,7 +379,7 @@ class MtebBoard:
                 label=group.name,
                 cells=cells,
                 encoder=group.encoder,
-                overlap=group.card.overlap if group.card else "",
+                overlap=group.overlap,
                 traits=traits,
                 results=group.results,
             )

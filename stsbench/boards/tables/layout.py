@@ -324,6 +324,9 @@ def _format_cell(
         exact: Print published scores with all digits of their source. Numbers that are not in
             points, such as steps of training, are always printed so.
     """
+    if column.kind == "fact":
+        # A fact is of the encoder, whichever of its numbers the line has.
+        number_kind = "measured" if cell.measured else "published"
     number = cell.number(number_kind)
     if number is None:
         return DisplayCell(NO_NUMBER)

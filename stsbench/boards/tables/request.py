@@ -244,7 +244,7 @@ class TableRequest:
         Raises:
             DataError: No row is chosen.
         """
-        filtered_tables = [self.row_filter.apply(table) for table in tables]
+        filtered_tables = [self.row_filter.apply(table, self.show) for table in tables]
         tables_with_rows = [table for table in filtered_tables if table.groups]
         if not tables_with_rows:
             # The filter has added the last note, on how many rows do not fit.

@@ -249,7 +249,10 @@ def _clean_score_groups(
             ]
             if clean_results:
                 clean_group = encoder_group._replace(results=clean_results)
-                rows.append(make_encoder_row(filler, clean_group.name, clean_group, results=[]))
+                row = make_encoder_row(
+                    filler, clean_group.name, clean_group, results=[], clean_results=clean_results
+                )
+                rows.append(row)
         measured_rows = [row for row in rows if row.is_measured]
         yield Group(
             section=name[0].upper() + name[1:], rows=sorted(measured_rows, key=average_sort_key)

@@ -186,7 +186,9 @@ class Row:
     """Whether it is shown even without a number."""
     traits: EncoderTraits = EncoderTraits()
     results: Sequence[Result] = ()
-    """The results that hold its measured numbers."""
+    """The results whose own scores its measured numbers are."""
+    clean_results: Sequence[Result] = ()
+    """The results that hold its measured numbers beside their own scores, as clean scores."""
     signature: str = ""
     """The signature of its measured scores; empty if there are none."""
 

@@ -184,6 +184,11 @@ def test_a_seed_that_was_scored_by_two_protocols_counts_once():
     assert number and number.value == pytest.approx(70)
 
 
+def test_a_row_that_is_measured_has_the_overlap_of_its_results():
+    results = [measured("mine", "sts12", 0.8, overlap="gold")]
+    assert find_row(build_board("MTEB(eng, v2)", results=results), "mine").overlap == "gold"
+
+
 def test_imported_rows_stand_apart_and_are_marked():
     (board,) = make_boards([measured("a", "sts12", 0.5), measured("a", "sts13", 0.6)])
     imported = [
