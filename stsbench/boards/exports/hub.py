@@ -400,8 +400,9 @@ def find_model(result: Result, catalogue: Catalogue) -> HubModel:
     The name is the first of these that there is:
 
     1. the id on the Hub that the encoder's card names as its own;
-    2. the id on the Hub of the checkpoint that the card loads, if no other card loads it (several
-       may, each with another pooling);
+    2. the id on the Hub of the checkpoint that the card loads, if the result has its commit (the
+       card may name a local folder) and no other card loads it (several may, each with another
+       pooling);
     3. the encoder's name, with ``stsbench/`` before it if it has no slash.
 
     An encoder whose name has a plus, behind which parameters are replaced, is not that of its card,
@@ -419,7 +420,7 @@ def find_model(result: Result, catalogue: Catalogue) -> HubModel:
     if card is None or "+" in result.encoder:
         return HubModel(name, revision, parameters=None, dimensions=dimensions)
     checkpoint = str(card.params.get("model", ""))
-    is_hub_id = checkpoint.count("/") == 1
+    is_hub_id = result.revision is not None and "/" in checkpoint
     if is_hub_id and _count_cards_by_checkpoint(catalogue)[checkpoint] == 1:
         name = checkpoint
     return HubModel(

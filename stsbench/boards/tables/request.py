@@ -408,17 +408,13 @@ class TableRequest:
     def own_tasks_beside(self, name: str) -> str:
         """Return the user's own tasks that the results have, and that a board does not show.
 
-        A task is the user's own if it is in no suite.
-
         Args:
             name: The suite of the board, or its comma list of tasks.
 
         Returns:
             A comma list of tasks; empty if there are none.
         """
-        suites = self.catalogue.suites().values()
-        suite_tasks = {task for suite in suites for task in suite.tasks}
-        tasks = {result.task for result in self.results} - suite_tasks
+        tasks = _own_tasks({result.task for result in self.results}, self.catalogue)
         return ",".join(sorted(tasks - {*find_suite(name, self.catalogue).tasks}))
 
     def _advise(self, tables: Sequence[Table]) -> list[DataError]:
@@ -602,5 +598,14 @@ def find_suite(name: str, catalogue: Catalogue) -> Suite:
     if ids in suites:
         return suites[ids]
     tasks = expand_names(ids, catalogue)
-    title = ", ".join(catalogue.task(task).name for task in tasks)
+    # The heads of the columns name the tasks.
+    title = "Own tasks"
+    if len(tasks) == 1 or {*tasks} != _own_tasks(tasks, catalogue):
+        title = format_some([catalogue.task(task).name for task in tasks], max_items=7)
     return Suite(name=title, tasks=tasks, average=False)
+
+
+def _own_tasks(tasks: Iterable[str], catalogue: Catalogue) -> set[str]:
+    """Return those of some tasks that are the user's own: that are in no suite."""
+    suites = catalogue.suites().values()
+    return {*tasks}.difference(*(suite.tasks for suite in suites))
