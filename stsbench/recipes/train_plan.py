@@ -140,8 +140,17 @@ def read_recipe(
         return NamedRecipe(name, card)
     # The card as a dict of dicts.
     tables = msgspec.to_builtins(card)
-    for key, value in replaced.items():
-        _replace_value(tables, key, value)
+    # Table and key of a replaced value -> how the user has written them.
+    names: dict[tuple[str, str], str] = {}
+    for name_of_value, value in replaced.items():
+        table, key = location = _find_table(tables, name_of_value)
+        if location in names:
+            raise CardError(
+                f"`params={names[location]}` and `params={name_of_value}` are the same value; "
+                "leave out one of them"
+            )
+        names[location] = name_of_value
+        tables[table][key] = value
     new_training, old_training = tables["training"], card.training
     # The length of a training is in epochs or in steps, never both. If the card has one of these
     # and the user sets only the other, the card's is removed.
@@ -260,12 +269,8 @@ KEYS_OF_ALL_METHODS = [
 """The keys of the tables that are the same for all methods."""
 
 
-def _replace_value(
-    tables: dict[str, Any],
-    key: str,
-    value: Any,  # noqa: ANN401 - any TOML value
-) -> None:
-    """Replace one value in a recipe's tables, in place.
+def _find_table(tables: Mapping[str, Mapping[str, Any]], key: str) -> tuple[str, str]:
+    """Return the table of a recipe that a key is in, and the key without it.
 
     A key without a table is that of the one table that has it. If no table has it, it is a
     parameter of the training method, in the table ``params``.
@@ -273,7 +278,6 @@ def _replace_value(
     Args:
         tables: The recipe: for each table its values by key.
         key: The key, perhaps with its table: ``training.batch_size``.
-        value: The new value.
 
     Raises:
         CardError: There is no such table, or several tables have the key.
@@ -283,13 +287,12 @@ def _replace_value(
         if table_name not in RECIPE_TABLES:
             hint = f"{suggest(table_name, RECIPE_TABLES)}; tables: {', '.join(RECIPE_TABLES)}"
             raise CardError(f"`params={key}`: no table '{table_name}'{hint}")
-        tables[table_name][table_key] = value
-        return
+        return table_name, table_key
     candidates = [name for name in RECIPE_TABLES if name != "params" and key in tables[name]]
     if len(candidates) > 1:
         choices = " or ".join(f"{name}.{key}" for name in candidates)
         raise CardError(f"`params={key}`: say which: {choices}")
-    tables[candidates[0] if candidates else "params"][key] = value
+    return candidates[0] if candidates else "params", key
 
 
 def read_columns(corpus: Corpus, names: Sequence[str]) -> dict[str, Any]:

@@ -495,6 +495,9 @@ def winner_card(sweep: Sweep, row: SweepRow) -> WinnerRecipe:
         score += f" ± {100 * deviation:.2f}"
     seeds = ", ".join(map(str, sweep.card.seeds))
     reason = f"chosen by {score} on {decide.task} {decide.split} over seeds {seeds}"
+    if sweep.card.base:
+        # A recipe cannot name every checkpoint that a user can start from.
+        reason += f", started from {sweep.card.base}"
     values = {**sweep.card.set, **row.setting.values}
     changes = ", ".join(f"{key}={value}" for key, value in values.items())
     winner = msgspec.structs.replace(
