@@ -123,8 +123,9 @@ def add_fact_columns(table: Table, names: Sequence[str]) -> Table:
         for column in columns:
             number = _find_fact(row, column.key)
             if number is not None:
-                kind = "measured" if row.is_measured else "published"
-                cells[column.key] = TableCell(**{kind: number})
+                is_measured = row.is_measured
+                cell = TableCell(measured=number) if is_measured else TableCell(published=number)
+                cells[column.key] = cell
         return replace(row, cells=cells)
 
     notes = list(table.notes)
