@@ -151,15 +151,11 @@ def read_recipe(
             )
         names[location] = name_of_value
         tables[table][key] = value
-    new_training, old_training = tables["training"], card.training
-    # The length of a training is in epochs or in steps, never both. If the card has one of these
-    # and the user sets only the other, the card's is removed.
-    sets_steps = new_training["steps"] and old_training.steps is None
-    sets_epochs = new_training["epochs"] and old_training.epochs is None
-    if sets_steps and new_training["epochs"] == old_training.epochs:
-        new_training["epochs"] = None
-    elif sets_epochs and new_training["steps"] == old_training.steps:
-        new_training["steps"] = None
+    # The length of a training is in epochs or in steps, never both. If the user sets only one of
+    # these, the card's other one is removed.
+    for length, other in (("steps", "epochs"), ("epochs", "steps")):
+        if ("training", length) in names and ("training", other) not in names:
+            tables["training"][other] = None
     assignments = [f"{key}={value}" for key, value in sorted(replaced.items())]
     new_card = convert(tables, RecipeCard, where=f"recipe {name}: `params`")
     return NamedRecipe("+".join([name, *assignments]), new_card)
@@ -517,13 +513,12 @@ def make_validator(
         embeddings = encoder.encode([*split.sentences1, *split.sentences2])
         first, second = embeddings[: split.n], embeddings[split.n :]
         correlations = [
-            float(CORRELATIONS["spearman"](similarities, split.gold))
+            CORRELATIONS["spearman"](similarities, split.gold)
             for similarities in compute_similarities(first, second)
         ]
         # If training has collapsed, all sentences have the same embedding, and the correlation is
         # NaN: this gets the worst score, and is no error.
-        finite_correlations = [value if np.isfinite(value) else -1.0 for value in correlations]
-        score = DevelopmentScore(max(finite_correlations))
+        score = DevelopmentScore(np.nan_to_num(correlations, nan=-1.0).max())
         measures: dict[str, float] = {}
         if is_positive.any():
             measures["alignment"] = alignment(first[is_positive], second[is_positive])
@@ -599,10 +594,8 @@ def _count_rows(plan: TrainPlan) -> int | None:
     n_rows = None
     if section.corpus in corpora and not is_changed:
         n_rows = corpora[section.corpus].rows
-    if section.rows is None:
-        return n_rows
-    if not section.upsample:
-        return section.rows
+    if section.rows is None or not section.upsample:
+        return section.rows or n_rows
     if n_rows is None:
         return None
     # The drawn rows are repeated, all of them equally often, to about the length of the corpus.

@@ -412,8 +412,8 @@ class SweepState:
 
         row = next(row for row in self.rows if trial in row.trials)
         scores = {**row.scores, trial.plan.seed: score}
-        seeds = [row_trial.plan.seed for row_trial in row.trials]
         # In the order of the seeds, not in that in which they end.
+        seeds = [row_trial.plan.seed for row_trial in row.trials]
         row.scores = {seed: scores[seed] for seed in seeds if seed in scores}
         self.on_close(row, trial)
         if len(row.scores) < len(row.trials):

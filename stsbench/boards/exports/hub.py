@@ -294,16 +294,14 @@ def _evaluation_fields(score: MeasuredScore) -> dict[str, Any]:
         "deviation": score.seed_mean.deviation,
     }
     uncertainty: dict[str, Any] = {"num_samples": first_result.n}
-    # The interval of a single result is its own; that of several seeds is of their mean.
-    is_single = len(score.results) == 1
-    interval_method = first_result.interval_method if is_single else MEAN_METHOD
     if score.interval is not None:
         low, high = score.interval
         uncertainty["confidence_interval"] = {
             "lower": low,
             "upper": high,
             "confidence_level": 0.95,
-            "method": interval_method,
+            # The interval of several seeds is that of their mean.
+            "method": first_result.interval_method if len(score.results) == 1 else MEAN_METHOD,
         }
     return {
         "evaluation_result_id": f"{first_result.task}.{first_result.split}.{first_result.cell_id}",
@@ -349,11 +347,11 @@ def _metric_fields(hub_result: EvalResult, protocol: Mapping[str, Any]) -> dict[
     # The lowest and the highest value that such a score can have.
     low, high = map(_format_bound, score_bounds(score_name(protocol)))
     metric = str(protocol.get("metric", hub_result.metric_type))
-    parameters = dict(protocol)
-    for key, value in protocol.items():
-        # The schema does not allow a list as a parameter.
-        if isinstance(value, list | tuple):
-            parameters[key] = json.dumps(list(value))
+    # The schema does not allow a list as a parameter.
+    parameters = {
+        key: json.dumps(value) if isinstance(value, list | tuple) else value
+        for key, value in protocol.items()
+    }
     return {
         "evaluation_description": (
             f"{hub_result.task_name}: {hub_result.metric_name}, "

@@ -313,9 +313,8 @@ class MtebBoard:
         for column, interval in intervals.items():
             score = cells[column].published if column in cells else None
             if score is not None:
-                interval_in_points = (100 * interval.low, 100 * interval.high)
-                score_with_interval = score._replace(interval=interval_in_points)
-                cells[column] = replace(cells[column], published=score_with_interval)
+                score = score._replace(interval=(100 * interval.low, 100 * interval.high))
+                cells[column] = replace(cells[column], published=score)
         return [Row(label=PEOPLE_LABEL, cells=cells, imported=origin)]
 
     def _score_cells(self, results: ResultsByTask) -> dict[str, TableCell]:
@@ -492,26 +491,25 @@ def add_imported_rows(table: Table, imported: Sequence[MtebResult], catalogue: C
         )
     matched_tasks = list_matched_tasks(catalogue)
     # The spec of a column says which scores it takes; it is None for a column of other numbers.
-    names = {
-        matched_tasks[column.spec.task].mteb_task
+    matched_columns = [
+        (column.key, column.spec.split, matched_tasks[column.spec.task])
         for column in table.columns
         if column.spec is not None and column.spec.task in matched_tasks
-    }
+    ]
+    names = {matched_task.mteb_task for _, _, matched_task in matched_columns}
     fitting_results = [result for result in imported if result.task in names]
     rows = []
     for model, results in join_revisions(fitting_results).items():
         scores = {}
-        for column in table.columns:
-            matched_task = matched_tasks.get(column.spec.task) if column.spec else None
-            if column.spec is None or matched_task is None or not matched_task.mteb_subset:
+        for key, our_split, matched_task in matched_columns:
+            if not matched_task.mteb_subset:
                 continue
-            our_split = column.spec.split
             mteb_split = matched_task.mteb_split_names.get(our_split, our_split)
             part = BenchmarkTask(subsets=[matched_task.mteb_subset], splits=[mteb_split])
             result = results.get(matched_task.mteb_task)
             score = score_task(result, part) if result is not None else None
             if score is not None:
-                scores[column.key] = score
+                scores[key] = score
         if not scores:
             continue
         cells = _make_score_cells(scores, table.average_terms)

@@ -92,7 +92,7 @@ def build_table(
         paper_number=format_table_number(card),
         columns=filler.columns,
         groups=groups,
-        notes=[*([card.note] if card.note else []), *_describe_superseded(filler, catalogue)],
+        notes=[*filter(None, [card.note]), *_describe_superseded(filler, catalogue)],
         measured_notes=list(_describe_measured_rows(filler, groups, encoder_groups)),
         average_terms=filler.average_terms,
     )

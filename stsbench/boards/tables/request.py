@@ -316,18 +316,20 @@ class TableRequest:
             and self.protocol in (None, result.protocol["name"])
         ]
         results_by_protocol = group_by(suite_results, lambda result: protocol_part(result.protocol))
-        protocol_by_key = {key: results[0].protocol for key, results in results_by_protocol.items()}
-        protocols = dict(sorted(protocol_by_key.items(), key=lambda pair: protocol_key(pair[1])))
+        groups = sorted(
+            results_by_protocol.values(), key=lambda results: protocol_key(results[0].protocol)
+        )
+        protocols = [results[0].protocol for results in groups]
         # By default a suite's boards show measured rows only.
         board_facts = BoardFacts(published=self.show not in (None, "measured"))
         boards = []
-        for key, protocol in protocols.items():
+        for results, protocol in zip(groups, protocols, strict=True):
             card = _make_board_card(
-                name, suite, protocol, all_protocols=protocols.values(), board=board_facts
+                name, suite, protocol, all_protocols=protocols, board=board_facts
             )
             board = build_table(
                 suite.name or name,
-                results_by_protocol[key],
+                results,
                 self.catalogue,
                 card,
                 self.added,

@@ -86,8 +86,7 @@ def add_intervals(table: Table, progress: ProgressCallback | None) -> Table:
             "the results do not tell which items share a sentence", without_sentences
         ),
     ]
-    new_table = table.map_rows(lambda row: new_rows.get(id(row), row))
-    return _add_measured_notes(new_table, notes)
+    return _add_measured_notes(table.map_rows(lambda row: new_rows.get(id(row), row)), notes)
 
 
 def _describe_missing_intervals(

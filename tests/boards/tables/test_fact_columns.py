@@ -50,8 +50,10 @@ def test_rows_of_clean_scores_have_the_facts_of_their_encoder():
 
 def test_rows_are_sorted_by_the_differences_that_are_shown():
     results = [*results_of("simcse-bert-base", 0.74, 9.0), *results_of("ct-bert-base", 0.73, 9.0)]
-    options = {"table": "simcse-5", "show": "difference", "columns": "dimensions"}
-    text = leaderboard(results, sort="average", **options).to_markdown()
+    board = leaderboard(
+        results, table="simcse-5", show="difference", columns="dimensions", sort="average"
+    )
+    text = board.to_markdown()
     rows = [line for line in text.splitlines() if "| +0.95 | 384 |" in line or "| -2.25 |" in line]
     assert [row.split(" | ")[0] for row in rows] == ["| CT-BERT-base", "| SimCSE-BERT-base"]
 
