@@ -151,10 +151,11 @@ def read_recipe(
             )
         names[location] = name_of_value
         tables[table][key] = value
-    # The length of a training is in epochs or in steps, never both. If the user sets only one of
-    # these, the card's other one is removed.
+    # The length of a training is in epochs or in steps. If the card has one of these and the user
+    # sets only the other, the card's is removed; some methods have both.
     for length, other in (("steps", "epochs"), ("epochs", "steps")):
-        if ("training", length) in names and ("training", other) not in names:
+        is_new = ("training", length) in names and getattr(card.training, length) is None
+        if is_new and ("training", other) not in names:
             tables["training"][other] = None
     assignments = [f"{key}={value}" for key, value in sorted(replaced.items())]
     new_card = convert(tables, RecipeCard, where=f"recipe {name}: `params`")

@@ -123,9 +123,9 @@ def add_fact_columns(table: Table, names: Sequence[str]) -> Table:
         for column in columns:
             number = _find_fact(row, column.key)
             if number is not None:
-                is_measured = row.is_measured
-                cell = TableCell(measured=number) if is_measured else TableCell(published=number)
-                cells[column.key] = cell
+                cells[column.key] = (
+                    TableCell(measured=number) if row.is_measured else TableCell(published=number)
+                )
         return replace(row, cells=cells)
 
     notes = list(table.notes)

@@ -241,11 +241,9 @@ def _clean_score_groups(
                 row = make_encoder_row(
                     filler, clean_group.name, clean_group, results=[], clean_results=clean_results
                 )
-                rows.append(row)
-        measured_rows = [row for row in rows if row.is_measured]
-        yield Group(
-            section=name[0].upper() + name[1:], rows=sorted(measured_rows, key=average_sort_key)
-        )
+                if row.is_measured:
+                    rows.append(row)
+        yield Group(section=name[0].upper() + name[1:], rows=sorted(rows, key=average_sort_key))
 
 
 def describe_clean_scores(

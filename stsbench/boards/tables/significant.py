@@ -113,8 +113,7 @@ def _test_rows(
         results = _select_tested(row.results, specs)
         tasks = {result.task for result in results} & {result.task for result in reference_results}
         # The numbers of a row of another protocol are not those of these results.
-        is_of_columns = row.protocol is None and bool(tasks)
-        if not is_of_columns or reference.has_any_of(row.results):
+        if not tasks or row.protocol is not None or reference.has_any_of(row.results):
             continue
         # The two sides of a comparison need different names.
         label = row.label if row.label != reference.name else f"{row.label} (row)"
