@@ -34,7 +34,7 @@ from stsbench.core.errors import (
     translate_errors,
 )
 from stsbench.core.files import iter_chunks, limit_bytes, refuse_special_file
-from stsbench.core.wording import format_count
+from stsbench.core.wording import as_one_line, format_count
 from stsbench.data.readers.files import read_json_lines, read_parquet
 from stsbench.data.readers.table import column_position, format_names
 from stsbench.data.readers.text import BOM, normalise_text, split_sentences
@@ -60,6 +60,7 @@ COLUMN_LAYOUTS: tuple[Mapping[str, str | int], ...] = (
     {"first": "first", "second": "second", "score": "score"},
     {"first": "sentence1", "second": "sentence2", "score": "score"},
     {"document": "document"},
+    {"text": "text", "document_id": "document_id"},
     {"text": "text"},
     {"text": "sentence"},
 )
@@ -130,7 +131,7 @@ def _find_text_file(
     for candidate in candidates:
         if candidate.is_file():
             return candidate
-    # A device or a pipe would never end.
+    # Raises DataError for a device or a pipe, which would never end.
     refuse_special_file(path)
     if path.suffix or len(path.parts) > 1:
         problem = "is a folder" if path.is_dir() else "does not exist"
@@ -152,10 +153,15 @@ def _read_user_file(path: Path, limit: int | None) -> pa.Table:
         DataError: The names of its columns are in none of the ``COLUMN_LAYOUTS``.
     """
     table = read_training_text(path, header=True, limit=limit)
-    # A layout is our name of each column -> its name in a file.
+    # A layout is our name of each column -> its name in a file; the first that fits counts.
     for layout in COLUMN_LAYOUTS:
         if set(layout.values()) <= set(table.column_names):
-            return select_columns(table, layout, where=str(path))
+            columns = select_columns(table, layout, where=str(path))
+            if "document_id" in layout:
+                # Users name documents by any text or number.
+                (numbers,) = number_texts(TextColumn(columns.column("document_id")))
+                columns = columns.set_column(1, "document_id", pa.array(numbers))
+            return columns
     raise DataError(
         f"{path}: its columns ({format_names(table.column_names)}) are none of those known; "
         "rename them to text, or anchor and positive, "
@@ -278,6 +284,9 @@ def _read_tasks(card: CorpusCard, data: Path | None, catalogue: Catalogue) -> pa
     Returns:
         The column ``text`` with each sentence, or the columns ``first``, ``second`` and ``score``
         with each pair and its gold score.
+
+    Raises:
+        DataError: Pairs are read, and a split has none with gold scores.
     """
     tasks = [load_task(name, data=data, catalogue=catalogue) for name in card.tasks]
     split_names = [(task, name) for task in tasks for name in card.splits or task.card.splits]
@@ -289,8 +298,14 @@ def _read_tasks(card: CorpusCard, data: Path | None, catalogue: Catalogue) -> pa
             # Sentences of pairs without a gold score, which are not in the split.
             texts += task.ungraded_sentences(split_name)
         return pa.table({"text": pa.array(texts, pa.large_string())})
-    splits = [task.load(split_name) for task, split_name in split_names]
-    pair_splits = [split for split in splits if isinstance(split, PairSplit)]
+    pair_splits: list[PairSplit] = []
+    for task, split_name in split_names:
+        split = task.load(split_name)
+        if not isinstance(split, PairSplit):
+            raise DataError(
+                f"corpus '{card.name}': task '{task.name}' has no pairs with gold scores"
+            )
+        pair_splits.append(split)
     return pa.table(
         {
             "first": list(itertools.chain.from_iterable(split.sentences1 for split in pair_splits)),
@@ -312,7 +327,7 @@ def _to_corpus(name: str, table: pa.Table) -> Corpus:
         table: The rows, with columns under our names.
 
     Raises:
-        DataError: A column has the wrong type, there are fewer than two rows, or there is no text.
+        DataError: A column has a wrong type, a label is empty, or there are no two rows or no text.
     """
     n_blanks = 0
     columns: dict[str, pa.ChunkedArray] = {}
@@ -324,9 +339,10 @@ def _to_corpus(name: str, table: pa.Table) -> Corpus:
             values = file_values.cast(column_type)
             # Parquet may declare bytes as text that are not UTF-8.
             values.validate(full=True)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise DataError(
-                f"corpus '{name}': column {column_name} holds {file_values.type}, not {column_type}"
+                f"corpus '{name}': column {column_name} holds {file_values.type}, "
+                f"not {column_type} ({as_one_line(error)})"
             ) from None
         if column_type == pa.large_string():
             is_empty = pc.equal(pc.coalesce(values, ""), "")
@@ -396,16 +412,15 @@ def read_training_text(path: Path, *, header: bool, limit: int | None = None) ->
             f"{path}: '{suffix}' is not a kind of training text; known: {', '.join(TEXT_FILES)}, "
             f"each also {' or '.join(COMPRESSED_FILE_OPENERS)}{suggest(suffix, TEXT_FILES)}"
         )
-    # How files of this suffix are parsed, whether they are UTF-8, and whether each line is a row.
+    # The parser, whether it is UTF-8, and whether each line is a row, as in a ``.txt`` alone.
     text_file = TEXT_FILES[suffix]
     content = _read_content(path, max_lines=limit if text_file.by_line else None)
     if text_file.is_utf8:
         # Checked, with line feeds as line ends, and without a byte order mark.
         content = normalise_text(path, content, forbidden=b"\0").removeprefix(BOM.encode())
-    # Damaged pages of parquet are an OSError.
-    exception_types = (pa.ArrowException, OSError)
     problem = f"{path}: not a valid {suffix} file"
-    with translate_errors(problem, DataError, *exception_types, max_length=150):
+    # Damaged pages of parquet are an OSError.
+    with translate_errors(problem, DataError, pa.ArrowException, OSError, max_length=150):
         table = text_file.parse(path, content, header)
     return table if limit is None else table.slice(0, limit)
 
@@ -665,7 +680,7 @@ def number_texts(*columns: Sequence[str]) -> npt.NDArray[np.int64]:
     """Assign a number to each distinct text of some columns of n texts, in order of occurrence.
 
     Args:
-        columns: The columns, all of the same length n.
+        columns: The columns, all of the same length n: lists, or Arrow columns (``TextColumn``).
 
     Returns:
         The number of each text, (n_columns, n); equal texts have equal numbers.

@@ -80,7 +80,7 @@ class Repository:
         """Check and store the names; no request is sent yet.
 
         Args:
-            repo: The id of the repository, such as ``owner/name``.
+            repo: The id of the repository: ``owner/name``, or a name alone.
             revision: A commit, branch or tag; ``unpinned`` is the main branch.
             kind: ``model`` or ``dataset``.
             offline_hint: Advice in errors for a user who cannot reach the Hub; empty for none, None
@@ -89,14 +89,14 @@ class Repository:
         Raises:
             SourceError: No repository, or no revision, can have this name.
         """
-        # Raises an error if the settings of the Hub are not valid.
+        # Raises an error if an environment variable of the Hub's library has no valid value.
         settings.check_hub()
         self.repo = repo
         self.kind = kind
         self.revision = "main" if revision in ("", "unpinned") else revision
         self.offline_hint = OFFLINE_HINTS[kind] if offline_hint is None else offline_hint
-        # Whether it is a commit, which never changes, or the beginning of one; else it is a branch
-        # or tag.
+        # Whether it may be a commit, which never changes, or the beginning of one; else it is a
+        # branch or tag.
         self.is_pinned = re.fullmatch(r"[0-9a-f]{7,40}", self.revision) is not None
         self.page = f"https://huggingface.co/{'datasets/' if kind == 'dataset' else ''}{repo}"
         # What messages begin with; [1:-1] omits the quotes.
@@ -143,7 +143,8 @@ class Repository:
             # The library raises these if it cannot ask the Hub and the cache has no complete copy.
             is_wrapper = type(error).__name__ in ("LocalEntryNotFoundError", "ValueError")
             cause = error.__cause__ if is_wrapper and error.__cause__ else error
-            # A failure is recognised by the class of its exception, its HTTP status or its errno.
+            # A failure is recognised by the class of its exception, its HTTP status or its errno
+            # (None if it has none). Of FAILURES, the kinds of failure, the first that fits counts.
             class_names = [exception_class.__name__ for exception_class in type(cause).__mro__]
             signs = {*class_names, http_status(cause), getattr(cause, "errno", None)}
             failure = next((kind for kind in FAILURES if signs.intersection(kind.signs)), None)
@@ -186,7 +187,7 @@ class Repository:
         with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             stored = msgspec.json.decode(path.read_bytes(), type=FileListing)
         # A pinned revision is a commit.
-        if stored and self.is_pinned:
+        if stored and self.is_pinned and stored.commit.startswith(self.revision):
             return stored
         try:
             listing = self.request_listing()
@@ -204,7 +205,9 @@ class Repository:
         """Request the commit of the repository and the hashes of its files from the Hub.
 
         Raises:
-            SourceError: There is no such repository or revision, or no valid response; the message
+            HubUnreachable: A failure that may pass, such as no network, or a response that is not
+                the Hub's.
+            SourceError: There is no such repository or revision, or another failure; the message
                 has the reason.
         """
         from huggingface_hub import HfApi, constants
@@ -236,8 +239,11 @@ class Repository:
                 raise
             except (TypeError, AttributeError, LookupError, ValueError, RecursionError) as error:
                 # The library does not check the response; one that raises these is not the Hub's.
+                # translate_failures() makes a HubUnreachable of it.
                 raise UnexpectedResponse(type(error).__name__) from error
-            is_other_commit = self.is_pinned and not listing.commit.startswith(self.revision)
+            # Digits alone may be the name of a tag, such as a date.
+            is_commit = self.is_pinned and not self.revision.isdecimal()
+            is_other_commit = is_commit and not listing.commit.startswith(self.revision)
             if not GIT_HASH.fullmatch(listing.commit) or is_other_commit:
                 raise UnexpectedResponse("it names no commit, or another than was asked for")
         return listing
@@ -323,6 +329,7 @@ class Repository:
                 "not the shortest spelling of a path"
             )
         if name not in self.listing.files:
+            # unreached is why the Hub could not be asked for its list; empty if it was asked.
             hint = (
                 suggest(name, self.listing.files)
                 or f"; see {self.page}/tree/main for those there are"
