@@ -106,6 +106,7 @@ class ProgressDisplay:
         """
         prefix = f"{name}: " if name else ""
 
+        # Both show the job ``work``. While a task is scored there are no numbers behind its label.
         def show_embedding(done: int, total: int) -> None:
             self.update("work", done, total, label=f"{prefix}embedding")
 
