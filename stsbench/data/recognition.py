@@ -120,7 +120,7 @@ def has_header(rows: Sequence[Sequence[str]]) -> bool:
     """Return whether the first row of a table is a header: it names the columns of the others.
 
     It is one if none of its cells is a number or occurs in its own column below, and if besides one
-    column is of numbers, or of labels, or has a usual name such as ``score``. A single row is one
+    column is of numbers, or of labels, or has a usual name: ``score``, ``id``. A single row is one
     if it has a usual name.
 
     Args:
@@ -192,7 +192,7 @@ def recognise_sentences(
         keys = find_sentences(header, column_by_role, where=where)
     except CardError:
         # A user who names one sentence of a pair must name the other. Otherwise no columns have
-        # usual names, or too many, and texts decide below.
+        # usual names of sentences, or too many, and texts decide below.
         if "sentence1" in column_by_role or "sentence2" in column_by_role:
             raise
     else:

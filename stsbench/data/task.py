@@ -274,7 +274,8 @@ def _read_files(task: str, source: FileSource, split: str, data: Path | None) ->
         data: The folder that the source's folder is in; None if the latter is absolute.
 
     Raises:
-        CardError: The card names no files for the split.
+        CardError: The card names no files for the split, or a parameter that the reader lacks.
+        UnknownName: There is no such reader.
         DataError: A file is broken.
     """
     files = [
@@ -289,6 +290,7 @@ def _read_files(task: str, source: FileSource, split: str, data: Path | None) ->
     ]
     if not files:
         raise CardError(f"task {task}: no files for split '{split}'")
+    # Imports the function of this name.
     reader = READERS.load(source.reader)
     arguments: dict[str, Any] = {"files": files, **source.params}
     # Some formats hold all splits in one file.

@@ -99,6 +99,7 @@ def _iterate_mteb_names(catalogue: Catalogue) -> Iterator[TaskName]:
         # The name of the subset is empty if our task has all subsets.
         if not matched_task.mteb_subset:
             tasks_with_all_subsets[matched_task.mteb_task] = [task_id]
+    # Id -> suite; it has the ids of its tasks.
     suites = catalogue.suites()
     suite_ids_by_tasks = {frozenset(suite.tasks): [suite_id] for suite_id, suite in suites.items()}
     # On the right are the names that replace those on the left.

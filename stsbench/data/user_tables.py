@@ -54,7 +54,8 @@ def check_targets(
 ) -> None:
     """Check the cells of the target, the column that is scored.
 
-    * No cell may be empty, but for missing scores that the user wants to leave out.
+    * No cell may be empty, but for missing scores that the user wants to leave out: these may also
+      be texts such as ``NA``.
     * Gold scores must be numbers, and on the scale if the user gives one.
     * Labels must be numbers too if most of them are, or if the column is called like scores; not if
       the user says that they are labels.
@@ -88,6 +89,7 @@ def check_targets(
                 continue
             if "." in cell and not is_missing(cell):
                 with_point.append(table.locate_row(row))
+            # What is wrong with the cell; empty if nothing is.
             problem = _describe_problem(
                 cell, target, need_numbers=need_numbers, has_commas=has_commas
             )
