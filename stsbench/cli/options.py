@@ -564,7 +564,7 @@ CurvePlot = Annotated[
 
 # Cards and data.
 KindName = Annotated[
-    str, _argument("tasks, encoders, recipes, suites, corpora, tables or protocols")
+    str, _argument("tasks, encoders, recipes, suites, corpora, tables, ablations or protocols")
 ]
 Language = Annotated[str | None, _option("Only what is in this language, by its code: en, de, zh.")]
 AnyName = Annotated[
@@ -574,7 +574,9 @@ TryHub = Annotated[
     bool,
     _option("Fetch two small tasks and a small checkpoint from the Hub, and score it.", "--hub"),
 ]
-NamesToFetch = Annotated[list[str], _argument("Tasks, suites or corpora.")]
+NamesToFetch = Annotated[
+    list[str], _argument("Tasks, suites or corpora.", callback=split_repeated_names)
+]
 NamesToVerify = Annotated[
     list[str], _arguments("Tasks or suites; default all whose data are in a folder.")
 ]
