@@ -273,9 +273,9 @@ def texts_command(
 
     if not tasks:
         raise StsbenchError("texts needs a task or a suite, e.g. stsbench texts stsb")
-    if out is not None and out.suffix not in TEXT_FILE_SUFFIXES:
+    if out and out.suffix not in TEXT_FILE_SUFFIXES:
         raise StsbenchError(f"--out '{out}': give a file that ends in .jsonl or .txt")
-    if pairs and out is not None and out.suffix != ".jsonl":
+    if pairs and out and out.suffix != ".jsonl":
         raise StsbenchError(f"--out '{out}': pairs go to a file that ends in .jsonl")
     plan = RunPlan(
         tasks=tasks,

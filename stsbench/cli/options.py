@@ -398,7 +398,11 @@ DifferenceMargin = Annotated[
 ]
 PlannedDifference = Annotated[
     float | None,
-    _option("Also print the items and seeds that a difference of these points needs.", max=100),
+    _option(
+        "Also print the items and seeds that a difference of these points needs.",
+        min=0.01,
+        max=100,
+    ),
 ]
 AllPairs = Annotated[
     bool, _option("Compare every two encoders, not all with the first.", "--all-pairs")

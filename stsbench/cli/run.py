@@ -93,7 +93,7 @@ def run_command(
     # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     typed = TypedOptions.from_context(context)
-    device_names = resolve_devices(devices) if devices is not None else ()
+    device_names = resolve_devices(devices) if devices else ()
     for device in dict.fromkeys(device_names):
         check_device(device)
     executor = "devices" if device_names else on

@@ -130,6 +130,7 @@ def test_options_are_typed_again_as_they_were():
         ("leaderboard --show published --ranks", "--ranks has no effect with --show published"),
         ("leaderboard --show measured --mteb x", "--mteb has no effect with --show measured"),
         ("leaderboard --table simcse-5 -e minilm", "results folder 'results' does not exist"),
+        ("compare a b --plan 0", "0.0 is not in the range 0.01<=x<=100"),
         ("compare a b --results gone", "--results has no effect where all that is compared are folders"),
         ("check a --against published --rule statistical", "--rule has no effect with --against published"),
         ("check a --against published --against-encoder x", "--against-encoder has no effect with --against published"),
