@@ -428,6 +428,6 @@ def _describe_results_name(name: str, results_folder: Path) -> str:
     if encoder != name:
         return f"'{name}' is a folder of {results_folder}; give '{encoder}'"
     return (
-        f"'{name}' is what {results_folder} calls an encoder that has no card; "
-        "give its folder, its class or file:PATH"
+        f"'{name}' is what {results_folder} calls an encoder that no known card has; give "
+        "the folder of its card (`cards=DIR`), or the encoder's folder, its class or file:PATH"
     )

@@ -75,11 +75,20 @@ def _match_names(
                 yield _NameMatch(candidate.name, ids)
                 break
         else:
-            raise _no_results_error(spec, known_names, location)
+            raise _no_results_error(spec, known_names, location, catalogue)
 
 
-def _no_results_error(spec: str, known_names: Sequence[str], location: Path) -> UnknownName:
-    """Return the error to raise if a name stands for no results at a location."""
+def _no_results_error(
+    spec: str, known_names: Sequence[str], location: Path, catalogue: Catalogue
+) -> StsbenchError:
+    """Return the error to raise if a name stands for no results at a location.
+
+    It is an UnknownName, unless the name is that of a card, whose encoder can be scored.
+    """
+    # In the name of an encoder, parameters follow "+".
+    if spec.partition("+")[0] in catalogue.paths("baselines"):
+        remedy = Remedy("fill", {"encoder": spec})
+        return OutputError(f"{location} has no results of encoder '{spec}'", remedy=remedy)
     return UnknownName("encoder", spec, known_names, hint=f"{location} has no results of it")
 
 
@@ -484,7 +493,7 @@ def parse_added_rows(
         else:
             # The loop was not left: neither the first part nor a longer text stands for results.
             name = first_part.rpartition(":")[0] or first_part
-            raise _no_results_error(name, encoders.names, location)
+            raise _no_results_error(name, encoders.names, location, resolver.catalogue)
     return added_rows
 
 

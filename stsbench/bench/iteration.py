@@ -42,6 +42,8 @@ A pair is ``(model, tokenizer)`` of transformers, or ``(client, "model")`` of an
 """
 EncodersLike = EncoderLike | Sequence[EncoderLike] | Mapping[str, EncoderLike]
 """One encoder, a list of encoders, or a dict of encoders by their names in results."""
+NAMING_HINT = "name several by a dict, {'first': …, 'second': …}"
+"""How a program gives encoders names of their own."""
 
 
 def _are_task_specs(argument: object) -> bool:
@@ -146,7 +148,7 @@ def _resolve_encoders(
     passed_encoders = _list_encoders(encoders, name)
     has_several = len(passed_encoders) > 1
     resolved: list[NamedEncoder | str] = []
-    seen_encoders = SeenEncoders()
+    seen_encoders = SeenEncoders(NAMING_HINT)
     for result_name, encoder in passed_encoders:
         is_name = isinstance(encoder, str | Path)
         loads_later = has_several and result_name is None and is_name
@@ -209,9 +211,7 @@ def _list_encoders(encoders: EncodersLike, name: str | None) -> list[_PassedEnco
         )
     # A list of one encoder may have a name.
     if name is not None and (len(passed_encoders) > 1 or isinstance(encoders, Mapping)):
-        raise StsbenchError(
-            f"name='{name}' is for one encoder; name several by a dict, {{'first': …, 'second': …}}"
-        )
+        raise StsbenchError(f"name='{name}' is for one encoder; {NAMING_HINT}")
     return passed_encoders
 
 
@@ -229,7 +229,7 @@ def _score_encoders(
             error of one that fails; the error of the only one is raised.
     """
     context = RunContext(plan, callbacks)
-    seen_encoders = SeenEncoders()
+    seen_encoders = SeenEncoders(NAMING_HINT)
     tasks = list(context.tasks.values())
     # The values are None: no cell has an earlier result.
     cells = dict.fromkeys((task, seed) for task in tasks for seed in plan.seeds)

@@ -47,7 +47,7 @@ class JobRun:
         self.waiting_encoders: deque[EncoderPlan] = deque()
         """The encoders that have not started."""
         self.result_by_cell: dict[Cell, Result] = {}
-        """The new and the current results so far."""
+        """The new results, and the stored ones that are still valid, so far."""
         self._references: dict[Hashable, Reference] = {}
         """The references to objects that several jobs need: texts and tasks."""
         self._last_job_id = 0
@@ -57,7 +57,8 @@ class JobRun:
         """Whether all workers see the same store, the folder of stored embeddings.
 
         If not, its files must be sent from one machine to another. It is true if there is one
-        machine only, and if embeddings are not stored at all.
+        machine only, and if embeddings are not stored at all: ``self._store_root``, the path of the
+        folder on this machine, is then None.
         """
         return self._store_root is None or self.pool.shares_folder(self._store_root)
 
@@ -74,7 +75,8 @@ class JobRun:
         """The plan of the run as workers get it, with the absolute path of the store.
 
         The store is the folder of stored embeddings. Only ``default`` stays if the machines do not
-        share it: each worker then uses the default store of its own machine.
+        share it: each worker then uses the default store of its own machine. None also stays, for
+        embeddings in memory only.
         """
         has_fixed_folder = self.is_store_shared or self.context.plan.store != "default"
         store = self._store_root if has_fixed_folder else "default"
@@ -108,6 +110,7 @@ class JobRun:
                     f"the cluster cannot read it: {reason} there; install on each of its machines "
                     "what this one has, stsbench in the same version too"
                 ) from error
+            # ``option``: the setting by which the user has chosen to have workers.
             raise EncoderError(
                 f"cannot be sent to another process ({reason}); leave out `{self.pool.option}`"
             ) from error
@@ -131,7 +134,8 @@ class JobRun:
         self.waiting_encoders.extend(encoder_plans)
         try:
             while self.waiting_encoders or self.running_jobs:
-                # An encoder starts as soon as a worker is free to embed for it.
+                # An encoder starts as soon as a worker is free to embed for it. Its steps are lists
+                # of jobs, each made by a generator when the jobs of the step before have ended.
                 while self.waiting_encoders and self._count_free_devices() > 0:
                     encoder_plan = self.waiting_encoders.popleft()
                     encoder_jobs = EncoderJobs(
@@ -143,10 +147,13 @@ class JobRun:
                 for finished in self.pool.finished_jobs(dict(self.running_jobs)):
                     self._handle_outcome(finished.job_id, finished.outcome)
                 self._read_reports()
+                # Those that have run for longer than the plan's timeout, if it has one.
                 self._cancel_overdue_jobs()
                 self._report_progress()
         finally:
+            # Also on an error or Ctrl-C: running jobs then store what they have embedded.
             self.pool.stop(list(self.running_jobs.values()))
+        # It has the new results, and the stored ones that are still valid.
         for encoder_plan in encoder_plans:
             for cell in encoder_plan.cells:
                 if cell in self.result_by_cell:
@@ -165,6 +172,7 @@ class JobRun:
         encoder_plan = encoder_jobs.encoder_plan
         encoder = self.context.load_encoder(encoder_plan)
         tasks = self.context.select_tasks(encoder_plan.cells)
+        # It only finds out what is stored: workers embed.
         embedder = self.context.make_embedder(encoder, tasks)
         yield from self._select_current_results(encoder_jobs, embedder)
         if not encoder_jobs.cells_to_score:
@@ -179,12 +187,13 @@ class JobRun:
         tasks_to_score = self.context.select_tasks(encoder_jobs.cells_to_score)
         shared_embedding = embedder.plan_shared_embedding(tasks_to_score)
         if shared_embedding is None:
-            # Embeddings that are in memory only cannot go from job to job: one job does it all.
+            # Embeddings in memory cannot go from job to job, a server has limits of its own, and
+            # some encoders must be fitted before their texts are known: one job does it all.
             yield [self._make_scoring_job(encoder_jobs, embedder, tasks, embedding_result=None)]
             return
         engine = shared_embedding.engine
         encoder_jobs.store_folder = engine.store.folder
-        # This yields the steps that embed, and then has the keys of the embedded sentences.
+        # This yields the steps that embed, and then has the keys (hashes) of embedded sentences.
         encoded_keys = yield from self._embed_together(encoder_jobs, engine, shared_embedding.texts)
         embedding_result = self.put(
             workers.JobResult(
@@ -222,6 +231,7 @@ class JobRun:
             for cell, result in encoder_plan.current_results.items()
         }
         if self._must_embed_to_compare(encoder_jobs, embedder, earlier_results):
+            # A reference: a job that has it as an argument gets the encoder.
             encoder_jobs.encoder = self.put(embedder.encoder)
             tasks = self.context.select_tasks(encoder_plan.cells)
             job = encoder_jobs.make_job(
@@ -232,6 +242,7 @@ class JobRun:
                 *map(self.put_once, tasks),
             )
             yield [job]
+            # This goes on when the job has ended, and ``job.result`` is set.
             encoder_jobs.drift_message = job.result.drift_message
             current_results = job.result.current_results
         else:
@@ -242,7 +253,8 @@ class JobRun:
         encoder_jobs.cells_to_score = [
             cell for cell in encoder_plan.cells if cell not in self.result_by_cell
         ]
-        # Cells whose stored results are no longer valid are scored too.
+        # Cells whose stored results are no longer valid are scored too. ``missing_cells`` are those
+        # that had no stored result; only they were counted so far.
         n_additional = len(encoder_jobs.cells_to_score) - len(encoder_plan.missing_cells)
         self.tracker.total_cells += n_additional
 
@@ -281,11 +293,12 @@ class JobRun:
         valid, or if stored embeddings are to be used for cells that are scored.
 
         Args:
-            encoder_jobs: The encoder.
+            encoder_jobs: The encoder; its ``cells_to_score`` are those without a stored result.
             embedder: The object that knows its stored embeddings; it does not embed here.
             earlier_results: The stored results by task and evaluation seed.
         """
         for (task, _), result in earlier_results.items():
+            # True or False if stored embeddings or hashes of the code tell it, otherwise None.
             is_undecided = embedder.is_current(result, task) is None
             if is_undecided:
                 return True
@@ -293,6 +306,7 @@ class JobRun:
             return False
         tasks_to_score = self.context.select_tasks(encoder_jobs.cells_to_score)
         shared_embedding = embedder.plan_shared_embedding(tasks_to_score)
+        # None: several workers cannot divide the sentences. The one that scores then compares too.
         if shared_embedding is None:
             return False
         # The width, the number of numbers of an embedding, is unknown if none is stored.
@@ -318,12 +332,15 @@ class JobRun:
         n_missing = len(engine.missing_texts(texts))
         if not n_missing:
             return []
-        # This encoder and those that have not started get equally many of the free devices.
+        # Unless the user has set the number, this encoder and those that have not started get
+        # equally many of the free devices.
         free_per_encoder = self._count_free_devices() / (1 + len(self.waiting_encoders))
         n_jobs = self.worker_plan.gpus_per_encoder or max(1, ceil(free_per_encoder))
         # Each job plans the same batches over the sorted texts, and embeds its share of them.
         texts_reference = self.put_once(tuple(sorted(set(texts))))
         tokenizing_jobs: list[Job] = []
+        # On Ray's GPUs each job has a process of its own, which would load the weights for it:
+        # there workers do not tokenize for each other.
         can_share_tokens = self.pool.shares_tokens and isinstance(engine.encoder, TokenEncoder)
         if n_jobs > 1 and can_share_tokens:
             tokenizing_jobs = encoder_jobs.make_share_jobs(
@@ -383,7 +400,8 @@ class JobRun:
             )
         (task,) = tasks
         # An encoder that is fitted on texts may embed further ones while it is fitted, so the job
-        # needs a device that embeds.
+        # needs a device that embeds, which no other job that only scores does. The digest is a hash
+        # of these texts, None if it is not fitted.
         is_fitted_on_texts = embedder.named_encoder(task).texts_digest is not None
         return encoder_jobs.make_job(
             f"scoring {task.name}",
@@ -404,6 +422,8 @@ class JobRun:
             encoder_jobs: The encoder with its remaining steps; the number of running jobs is set.
         """
         with self.context.report_errors(encoder_jobs.encoder_plan.name):
+            # A generator, which makes the jobs of a step only now. Without a further step the
+            # encoder is finished.
             jobs = next(encoder_jobs.remaining_steps, ())
             encoder_jobs.n_running = len(jobs)
             for job in jobs:
@@ -420,7 +440,8 @@ class JobRun:
 
         - If it has succeeded, its result is stored.
         - If it has failed by an error that may not occur again, it is started again, up to
-          ``MAX_TRIES`` times.
+          ``MAX_TRIES`` tries in all. A lost worker, a machine with other versions and any error of
+          Python's or a library's may not; any other StsbenchError, meant for the user, would.
         - Any other error is reported, unless an error of its encoder has been.
 
         After the last job of a step, the next step of its encoder is started, unless the encoder
@@ -456,7 +477,7 @@ class JobRun:
         A job that scores a single task fails alone. If any other job fails, its encoder has failed.
 
         Args:
-            job: The job.
+            job: The job; its ``single_task`` is the name of that task, empty for any other job.
             error: The error of its last try.
         """
         encoder_jobs = job.encoder_jobs
@@ -491,10 +512,13 @@ class JobRun:
             is_repeated = message == encoder_jobs.drift_message
             if message and not is_repeated:
                 callbacks.on_notice(message)
+        # None for embeddings in memory only. Files that the folder has already stay as they are.
         if encoder_jobs.store_folder is not None:
             ray_cluster.write_missing(job_result.store_files, encoder_jobs.store_folder)
         # The files are on the disk now, and would only fill the memory.
         job.result = replace(job_result, store_files={})
+        # These are added to what a Result records about its run. ``embedding_fields`` are those of
+        # the jobs that embedded for the encoder, such as their device; empty if there were none.
         run_fields = {
             "on": self.pool.name,
             "tries": job.tries,
@@ -510,6 +534,7 @@ class JobRun:
             callbacks.on_result(result)
         for label, error in job_result.failures:
             callbacks.on_failure(label, error)
+        # ``job.cells`` are those that the job was to score: those without a Result have failed.
         self.tracker.failed_cells += len(job.cells) - len(job_result.results)
 
     def _read_reports(self) -> None:
@@ -541,7 +566,8 @@ class JobRun:
     def _report_progress(self) -> None:
         """Report the progress of the run, with a notice if nothing has progressed for minutes.
 
-        The tracker tells when a notice is due; it returns None otherwise.
+        The tracker tells when a notice is due, by the minutes without progress; it returns None
+        otherwise.
         """
         callbacks = self.context.callbacks
         minutes_without_progress = self.tracker.report_stall()

@@ -128,6 +128,7 @@ class RunPlan:
             UnknownName: A task, suite or protocol does not exist, or no task has a requested
                 protocol.
         """
+        # By their names; empty if the user requests none, so that each task has its default.
         requested_protocols = parse_protocols(self.protocol)
         planned_tasks = [
             plan_task(task, requested_protocols, self.split) for task in self._find_tasks()
@@ -149,7 +150,8 @@ class RunPlan:
         """Return the tasks that the user names in ``self.tasks``, each once, in their order.
 
         A spec is a Task, which keeps its own data folder; the name of a task; the name of a suite,
-        which stands for its tasks in its order; or ``available``, for all tasks with local data.
+        which stands for its tasks in its order; a comma list of names; or ``available``, for all
+        tasks with local data. ``self._task_specs`` are the specs of ``self.tasks`` as a list.
         """
         tasks_by_name: dict[str, Task] = {}
         for spec in self._task_specs:
@@ -178,6 +180,7 @@ class RunPlan:
         Raises:
             UnknownName: A protocol is requested that no task has.
         """
+        # As the user wrote them, for example "senteval(kfold=5)", which is also ``request.text``.
         used_protocols = {task.requested_protocol for task in planned_tasks}
         for name, request in requested_protocols.items():
             if request.text in used_protocols:
@@ -196,7 +199,8 @@ class RunPlan:
         """All that the run scores, in the order encoder, task, seed; no encoder is loaded.
 
         A cell is one score: an encoder on a task by a protocol with an evaluation seed. A training
-        recipe that was run with several seeds is one encoder per seed, such as ``recipe@3``.
+        recipe that was run with several seeds is one encoder per seed, such as ``recipe@3``. The
+        protocol is the request that chose it, such as ``senteval(kfold=5)``, or else its name.
 
         Raises:
             StsbenchError: A task, suite, protocol or data folder does not exist.

@@ -44,6 +44,7 @@ def run_on_ray(context: RunContext, encoder_plans: Sequence[EncoderPlan]) -> Ite
         context: The run; its plan names Ray's address.
         encoder_plans: The encoders with their cells; if no cell is missing, Ray is not started.
     """
+    # All cells have stored results: these are checked and yielded by this process.
     if not any(encoder_plan.missing_cells for encoder_plan in encoder_plans):
         yield from run_locally(context, encoder_plans)
         return
@@ -174,6 +175,7 @@ def run_job_on_ray(
     """
 
     def checked_work() -> workers.JobResult:
+        # This raises an error if a version differs.
         ray_cluster.check_versions(versions)
         # This method of Ray's queue puts a report into it.
         return run_job(job_id, report_queue.actor.put_nowait.remote, work, *arguments)
@@ -203,6 +205,7 @@ def run_on_devices(context: RunContext, encoder_plans: Sequence[EncoderPlan]) ->
             f"each of the `devices` has encoders of its own; leave out `params=device="
             f"{plan.params['device']}`"
         )
+    # All cells have stored results: these are checked and yielded by this process.
     if not any(encoder_plan.missing_cells for encoder_plan in encoder_plans):
         yield from run_locally(context, encoder_plans)
         return
@@ -301,8 +304,8 @@ class ProcessPool:
     def start(self, job_id: int, job: Job) -> Reference:
         """Let a process carry out a job, as soon as one is free.
 
-        Each argument that is a shared value is sent separately, behind the call: in the call a
-        placeholder stands for it.
+        An argument that is a shared value (an object that ``put`` has stored, or the outcome of an
+        earlier job) is sent separately, behind the call: in the call a placeholder stands for it.
 
         Args:
             job_id: The number of the job, which its reports contain.
@@ -317,6 +320,7 @@ class ProcessPool:
             Placeholder.SENT_NEXT if isinstance(argument, SharedValue) else argument
             for argument in job.arguments
         ]
+        # The bytes to send, made by pickle.
         call = _encode((job_id, job.work, arguments))
         started_job = StartedJob(job_id, call, shared, outcome=SharedValue())
         self._waiting_jobs.append(started_job)
@@ -339,6 +343,7 @@ class ProcessPool:
                 process.job = self._waiting_jobs.popleft()
                 # Sending to a process that has just died fails; its death is handled when its
                 # answer is awaited.
+                # Shared arguments are objects that `put` has stored, or results of earlier jobs.
                 with suppress(OSError):
                     process.connection.send_bytes(process.job.call)
                     for argument in process.job.arguments:
@@ -366,6 +371,7 @@ class ProcessPool:
         # here, so that it is not interrupted while it starts.
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
+            # By an environment variable, which the process inherits.
             with settings.limit_threads(max(1, n_cores // len(self.devices))):
                 process.start()
         finally:
@@ -403,6 +409,7 @@ class ProcessPool:
                 if isinstance(outcome, workers.Report):
                     self._reports.append(outcome)
                     continue
+                # Later jobs may have this outcome, the result or the error, as an argument.
                 process.job.outcome.value = outcome
             # The pipe is closed: the process has died.
             except (EOFError, OSError):
@@ -410,6 +417,7 @@ class ProcessPool:
                 del self._processes[index]
             job_id = process.job.job_id
             process.job = None
+            # A process that has died is replaced by a new one if further jobs wait.
             self._send_jobs()
             yield FinishedJob(job_id, outcome)
 
@@ -439,6 +447,7 @@ class ProcessPool:
             if device_process.job is not None and pid is not None:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGINT)
+            # A process without a job ends when its connection is closed.
             device_process.connection.close()
         for device_process in self._processes.values():
             device_process.process.join(ray_cluster.STOP_SECONDS)
@@ -460,6 +469,7 @@ def carry_out_jobs(connection: Connection, device: str) -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.dup2(null, 2)
+    # The first Ctrl-C raises KeyboardInterrupt, also in a job; further ones are ignored.
     signal.signal(signal.SIGINT, _interrupt_once)
     # The loop ends by one of these exceptions: the run has closed the connection, its process has
     # died, or a terminal has sent Ctrl-C to all processes.
@@ -490,10 +500,12 @@ def _carry_out(
         arguments: The further arguments of the function.
     """
 
+    # It returns None. If a result cannot be sent, this raises an error, which is sent instead.
     def call_and_send() -> None:
         use_device(device)
         connection.send(run_job(job_id, connection.send, work, *arguments))
 
+    # Ctrl-C is no such error: it ends the process.
     error = ray_cluster.call_or_return_error(call_and_send)
     if error is not None:
         connection.send(error)

@@ -159,11 +159,13 @@ class ProgressTracker:
         cells_left = max(0, self.total_cells - finished_cells)
         if sentences_left and speed is None:
             return None
-        # Before the first cell ends, only the time to embed can be estimated.
+        # Before the first cell ends, only the time of sentences that are left can be estimated.
         if cells_left and not finished_cells and not sentences_left:
             return None
         embedding_seconds = sentences_left / speed if speed is not None else 0.0
+        # Until a cell ends, the time of scoring so far is taken as that of one cell.
         scoring_seconds = cells_left * self._scoring_seconds / max(finished_cells, 1)
+        # Jobs of this process name no worker.
         has_workers = any(progress.worker for progress in self.current_jobs.values())
         if has_workers:
             return max(embedding_seconds, scoring_seconds)
@@ -203,7 +205,8 @@ class RunCallbacks:
     on_checking: Callable[[int, int], None] = lambda done, total: None
     """Called with how many of an encoder's earlier results are compared with their items."""
     on_embedding: Callable[[int, int], None] = lambda done, total: None
-    """Called with the number of sentences that this process has embedded; not for workers."""
+    """Called with how many tokens or characters this process has embedded, and of how many; not for
+    workers."""
     on_scoring: Callable[[str], None] = lambda task: None
     """Called with the name of a task before this process scores it; not for workers."""
     on_result: Callable[[Result], None] = lambda result: None
@@ -226,8 +229,9 @@ class RunCallbacks:
     ) -> RunCallbacks:
         """Return a copy of these callbacks that also records the progress of an encoder.
 
-        It is for an encoder that is scored in this process, as a single job with the id 0. Each
-        callback of the copy updates the tracker, calls ``on_progress``, and calls the original.
+        It is for an encoder that is scored in this process, as a single job with the id 0. The
+        callbacks on embedding, scoring and results update the tracker, call ``on_progress``, and
+        call the originals; all others are the originals.
 
         Args:
             tracker: Records the progress.
@@ -258,7 +262,7 @@ class RunCallbacks:
             self.on_progress(tracker)
 
         def on_embedding(done: int, total: int) -> None:
-            # There are no tokens to count if the only sentence is empty.
+            # Both count tokens or characters. There are none if the only sentence is empty.
             fraction = done / total if total else 1.0
             report("embedding", fraction, sentences=encoder_plan.sentences_to_embed or 0)
             self.on_embedding(done, total)

@@ -73,8 +73,9 @@ class PlannedTask:
     def for_pair_scorer(self) -> PlannedTask | None:
         """The same task and data, planned for an encoder that scores pairs of sentences itself.
 
-        Its protocol has the similarity None, because the encoder's scores are the similarities. It
-        is None if the evaluator needs embeddings, or if the user chose a similarity of embeddings.
+        Its protocol has the similarity None, because the encoder's scores are the similarities;
+        ``scores_pairs`` is true of such a task. It is None if the evaluator needs embeddings, or if
+        the user chose another similarity than the default, the cosine.
         """
         if self.scores_pairs:
             return self
@@ -147,6 +148,7 @@ def parse_protocols(protocol: str | Sequence[str] | None) -> dict[str, ProtocolR
     """
     requests: dict[str, ProtocolRequest] = {}
     comma_list = protocol if isinstance(protocol, str) else ",".join(protocol or [])
+    # Commas inside parentheses, brackets or quotes do not separate.
     for text in split_names(comma_list):
         # A name (group 1), and perhaps fields in parentheses (group 2).
         match = re.fullmatch(r"\s*([\w.-]+)\s*(?:\((.*)\))?\s*", text)
@@ -181,12 +183,13 @@ def plan_task(
         task: The task to score.
         requested: The requested protocols by name, for all tasks. The one that this task's
             evaluator has is used; if it has none of them, its first protocol is.
-        split: The split to score; None for the one that the task's card names.
+        split: The split to score; None for the one that the task's card names. An evaluator that
+            reads several splits, for example to train, refuses any other.
 
     Raises:
         CardError: The evaluator that the task's card names does not exist.
-        ProtocolError: The evaluator has several of the protocols, or the task cannot be scored on
-            the split.
+        ProtocolError: The evaluator has several of the protocols, a requested field does not exist
+            or has no valid value, or the task cannot be scored on the split.
     """
     try:
         factory = EVALUATORS.load(task.card.evaluator)
@@ -248,6 +251,7 @@ def format_protocol(task: str, protocol: Mapping[str, Any], catalogue: Catalogue
     name = str(protocol["name"])
     if task not in catalogue.paths("tasks"):
         return name
+    # The task with the protocol of this name, of which no field is replaced.
     planned_task = plan_task(load_task(task, catalogue=catalogue), parse_protocols(name))
     default_fields = planned_task.protocol
     replaced_fields = []

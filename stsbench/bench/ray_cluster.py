@@ -57,6 +57,7 @@ def check_versions(versions: Mapping[str, str]) -> None:
     Raises:
         VersionMismatch: Names this machine and the differences.
     """
+    # Of a package that is missing here it is the text "not installed".
     installed = scoring_versions(versions)
     differences = [
         f"{package} {installed[package]} (not {version})"
@@ -134,6 +135,7 @@ def fetch_result(ray: Ray, reference: Reference) -> Any:  # noqa: ANN401 - whate
         traceback. If the worker or its machine was lost: a :class:`WorkerLost`.
     """
     try:
+        # A job may also have returned an error object of its own.
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
         # The cause is the exception that the job's code raised; Ray's error has its traceback too.
@@ -141,6 +143,7 @@ def fetch_result(ray: Ray, reference: Reference) -> Any:  # noqa: ANN401 - whate
         bug.add_note(_ANSI_COLOR_PATTERN.sub("", str(error)))
         return bug
     except ray.exceptions.RayError as error:
+        # Texts for the commonest classes of Ray's errors, such as "its worker was killed …".
         return WorkerLost(
             LOSS_REASONS.get(type(error).__name__)
             or as_one_line(error)[:300]
@@ -175,6 +178,7 @@ def connect_ray(executor: str, libraries: Iterable[str] = ()) -> Iterator[Ray]:
     ray = import_module("ray")
     is_address = "://" in executor
     address = executor if is_address else settings.ray_address() or "local"
+    # The executor has no address, and RAY_ADDRESS is unset or "local".
     is_own_ray = starts_own_ray(executor)
     if is_own_ray:
         options: dict[str, Any] = {"include_dashboard": False}
@@ -197,6 +201,7 @@ def connect_ray(executor: str, libraries: Iterable[str] = ()) -> Iterator[Ray]:
         ) from error
     try:
         if not is_own_ray:
+            # Those of Python, stsbench, torch, numpy and a few more, and of the libraries.
             check_cluster_versions(ray, scoring_versions(libraries))
         yield ray
     finally:
@@ -304,6 +309,7 @@ def serve_files(ray: Ray) -> Iterator[None]:
         The files of a folder that some machine lacks are stored in Ray once, at the first call, and
         ``reference_by_folder`` then has Ray's reference to them.
         """
+        # Files of weights may lie in other folders than the checkpoint's.
         folders = {checkpoint.folder, *(path.parent for path in checkpoint.weights)}
         for folder in folders.difference(reference_by_folder):
             # None: every machine has the folder.
@@ -345,6 +351,7 @@ def receive_checkpoint(sent_checkpoint: SentCheckpoint) -> Checkpoint:
         if not folder.is_dir():
             import ray
 
+            # Returns the folder, which is named by a hash of the files.
             local_folders[folder] = _write_to_cache(dict(ray.get(reference)))
 
     def locate(folder: Path) -> Path:
@@ -375,7 +382,7 @@ def read_checkpoint_files(folder: Path) -> Files:
     Returns:
         The content of each file, by its path in the folder.
     """
-    # Weights in other formats than safetensors are not read.
+    # Weights in other formats than safetensors, documents, images and logs are not read.
     unread_suffixes = IGNORED_SUFFIXES - {".safetensors"}
     paths = [
         path

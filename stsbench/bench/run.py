@@ -49,8 +49,13 @@ MAX_LISTED_LANGUAGES = 5
 class SeenEncoders:
     """The encoders so far, by name, seed and fingerprint; the encoders themselves are freed."""
 
-    def __init__(self) -> None:
-        """Start without any encoder."""
+    def __init__(self, naming_hint: str) -> None:
+        """Start without any encoder.
+
+        Args:
+            naming_hint: How a user gives encoders names of their own.
+        """
+        self.naming_hint = naming_hint
         self._fingerprints: dict[tuple[str, int | None], set[str | None]] = {}
         """The fingerprints of the encoders with the same name and training seed."""
 
@@ -73,7 +78,7 @@ class SeenEncoders:
         if fingerprints and lacks_fingerprint:
             raise StsbenchError(
                 f"two of the encoders are called {format_repr(encoder.name)}",
-                hint="name each: by `names`, or by a dict, {'first': …, 'second': …}",
+                hint=self.naming_hint,
             )
         is_new = encoder.fingerprint not in fingerprints
         fingerprints.add(encoder.fingerprint)
@@ -99,11 +104,12 @@ class RunContext:
         A spec is an encoder as the user writes it; an encoder under several specs has one plan. An
         encoder that cannot be loaded is reported to the callbacks and omitted.
         """
-        seen_encoders = SeenEncoders()
+        seen_encoders = SeenEncoders(naming_hint="name each by `names`")
         # A cell is one score to compute. Those of one encoder follow each other in the plan.
         for spec, cells_of_spec in groupby(self.plan.cells, key=lambda cell: cell.encoder):
             cells = list(cells_of_spec)
             encoder_plan = None
+            # Any error meant for the user is reported, even if this is the run's only encoder.
             with self.report_errors(spec, expected=(StsbenchError,)):
                 encoder = self._choose_name(spec, self._load(spec))
                 is_new = seen_encoders.add(encoder)
@@ -119,7 +125,7 @@ class RunContext:
         """Report errors inside a ``with`` block to the run's callbacks, so that the run continues.
 
         Errors other than the expected ones are raised nevertheless if no other encoder could
-        continue, see the function :func:`report_errors`.
+        continue, or if results cannot be written, see the function :func:`report_errors`.
 
         Args:
             name: The encoder as the report names it.
@@ -147,6 +153,7 @@ class RunContext:
         if spec not in self._last_encoder:
             self._last_encoder.clear()
             encoder = load_named(spec, params=self.plan.params, catalogue=self.plan.catalogue)
+            # The spec without prefix and parameters; there need not be such a path.
             path = _find_path(spec)
             # Only an encoder that was loaded by a path has candidates for its name.
             is_from_path = bool(encoder.candidate_names) and path.exists()
@@ -176,6 +183,7 @@ class RunContext:
             encoder: The loaded encoder.
         """
         plan = self.plan
+        # The second is a warning that a known model lacks its prompt; empty texts are none.
         for notice in (encoder.notice, encoder.missing_prompt(plan.catalogue)):
             if notice:
                 self.callbacks.on_notice(notice)
@@ -211,7 +219,8 @@ class RunContext:
         The languages of tasks and encoders are named by their cards; an encoder without a card is
         not reported. More than ``MAX_LISTED_LANGUAGES`` languages of the encoder are only counted.
         """
-        # The names of tasks, by the codes of the languages that the encoder lacks.
+        # The names of tasks, by the codes of those languages that the encoder's card does not name;
+        # an encoder whose card names none, or without a card, lacks none.
         tasks_by_languages: dict[str, list[str]] = {}
         for planned_task in self.plan.planned_tasks:
             card = planned_task.task.card
@@ -242,6 +251,7 @@ class RunContext:
         """
         name_by_spec: dict[str, str] = {}
         for spec, name in self.plan.names.items():
+            # Of any other encoder this is the spec alone.
             for spec_with_seed in expand_seeds(spec, self.plan.catalogue):
                 name_by_spec[spec_with_seed] = name
         return name_by_spec
@@ -263,7 +273,8 @@ class RunContext:
             sentences to embed and of tokens to send to a server.
         """
         embedder = self.make_embedder(encoder, self.select_tasks(cells))
-        # Tasks whose texts an encoder must be fitted on, but cannot, are not in embedder.tasks.
+        # ``embedder.tasks`` lacks tasks whose texts to fit on are not available, and tasks that an
+        # encoder without embeddings, which scores pairs of sentences, cannot be scored on.
         task_by_cell = {
             cell: self.tasks[cell.task]
             for cell in cells
@@ -282,6 +293,8 @@ class RunContext:
         tasks_to_score = dict.fromkeys(
             task for cell, task in task_by_cell.items() if cell not in current_results
         )
+        # The number of sentences is None if it is unknown before the encoder is fitted, that of
+        # tokens if the encoder runs on this machine.
         missing = embedder.count_missing(list(tasks_to_score))
         return EncoderPlan(
             spec=spec,
@@ -290,6 +303,7 @@ class RunContext:
             current_results=current_results,
             sentences_to_embed=missing.sentences,
             tokens_to_send=missing.tokens,
+            # The packages that compute the embeddings, as the fingerprint names them.
             libraries=list(read_versions(encoder.fingerprint or "")),
         )
 
@@ -306,6 +320,8 @@ class RunContext:
         Returns:
             The believed results, by their cells.
         """
+        # Its ``results`` are all without a problem, also those that could not be recomputed; its
+        # ``unverified`` has these again, by the reason.
         believed = believe(results.values(), self.plan.catalogue, self.callbacks.on_checking)
         for problem in believed.problems:
             self.callbacks.on_notice(f"scored again: {problem.message}")
@@ -336,7 +352,8 @@ class RunContext:
         """The data to search for copies of items, by task.
 
         They are those of the user's own tasks; of all tasks if the user wants copies to be excluded
-        from scores. Splits that no score needs are included if their files are on this machine.
+        from scores (the word ``COPIES`` among the corpora). Splits that no score needs are included
+        if their files are on this machine.
         """
         checks_all = self.plan.clean is not None and COPIES in self.plan.clean.corpora
         data_by_task: dict[str, DataToCheck] = {}
@@ -380,6 +397,8 @@ class RunContext:
                 embed: it only counts the missing embeddings, and its notices go to the run's own
                 callbacks.
         """
+        # The shared state has what the next encoder of the run may use again: the last base
+        # encoder's engine, and the last texts to fit on.
         return TaskEmbedder(
             encoder,
             tasks,
@@ -401,7 +420,8 @@ def report_errors(
     """Report an error inside a ``with`` block to callbacks, so that other encoders continue.
 
     Expected errors are always reported. Any other error is raised if it stops the run: if there is
-    no other encoder, or if it is an interruption or an error in writing results.
+    no other encoder, or if it is an interruption or an error in writing results. Otherwise it is
+    reported too, even if it is a bug.
 
     Args:
         name: The encoder as the report names it.
@@ -465,12 +485,14 @@ def run_locally(context: RunContext, encoder_plans: Sequence[EncoderPlan]) -> It
                 (context.tasks[cell.task], cell.seed): current_results.get(cell)
                 for cell in encoder_plan.cells
             }
+            # The stored results are not scored again unless the encoder now embeds otherwise.
             for result in score_tasks(embedder, earlier_results, callbacks=callbacks):
                 # A stored result is yielded unchanged, as the same object; it has its file already.
                 is_new = all(result is not current for current in current_results.values())
                 if is_new:
                     write_result(result, context.plan.results_folder)
                 yield result
+            # A notice on how much int8 weights change the score; none for any other encoder.
             report_int8_cost(encoder, context.plan, callbacks.on_notice)
 
 
@@ -496,6 +518,7 @@ def run(
         StsbenchError: Nothing at all can be scored (unknown task, no data), or results cannot be
             written.
     """
+    # The function of a name such as ``local``, which an address may follow, ``ray://HOST:PORT``.
     executor = executor or EXECUTORS.load_at(plan.executor)
     context = RunContext(plan, callbacks)
     # They are computed at this first access, so that unknown names are reported before all else.
@@ -516,8 +539,9 @@ def _make_clean_scorers(
 ) -> list[Callable[[Result], Result]]:
     """Make the functions that add clean scores to a Result, and report problems of the data.
 
-    A clean score excludes items: one function excludes those that have copies in the data of their
-    task, and, if the user has named training text, another those whose sentences it contains.
+    A clean score excludes items. The first function excludes those that have copies in the data of
+    their task. If the user has named training text, a second one excludes those whose sentences the
+    text contains. The first returns a Result of a task without copies unchanged.
 
     Args:
         context: The run.
@@ -534,6 +558,7 @@ def _make_clean_scorers(
     clean_scorers: list[Callable[[Result], Result]] = [
         partial(score_without_copies, copies_by_task=copies_by_task, plan=plan, callbacks=callbacks)
     ]
+    # ``COPIES`` is no corpus: with this word the user requests the first function for all tasks.
     corpora = [name for name in plan.clean.corpora if name != COPIES] if plan.clean else []
     if plan.clean is not None and corpora:
         settings_of_text = replace(plan.clean, corpora=corpora)
@@ -545,8 +570,8 @@ def _make_clean_scorers(
 def check_writable(folder: Path, *, hint: str = "") -> None:
     """Check that results can be written, and remove what stopped runs have left half written.
 
-    The folder is made if it is missing. Half-written files are removed from the cache folder too,
-    if they are older than a day.
+    The folder is made if it is missing. Half-written files are removed from it and from the cache
+    folder if they have not changed for a day: newer ones may be of a run that goes on.
 
     Args:
         folder: The folder of results.

@@ -52,8 +52,8 @@ def select_current(
     """Select the earlier results for which the encoder still gives the same embeddings.
 
     A result records the origin of its embeddings: the encoder's code and a sample of embeddings.
-    Results of an earlier version of this package, which lack it, count as current; the returned
-    copies have the origin.
+    Results of an earlier version of this package, which lack it, count as current unless stored
+    embeddings were archived; the returned copies have the origin.
 
     Args:
         embedder: Compares the origin of a result with that of the embeddings now.
@@ -69,6 +69,7 @@ def select_current(
     for (task, seed), result in earlier.items():
         if result is None:
             continue
+        # It may be None, for unknown, only if the embedder must not embed; then it is not current.
         if not embedder.is_current(result, task):
             # If stored embeddings were archived because the encoder has changed, the message on
             # that explains it already.
@@ -80,6 +81,7 @@ def select_current(
                 notices[notice] = None
             continue
         current_results[task, seed] = result
+        # None if nothing identifies the encoder, or if there is nothing to record.
         origin = None if "origin" in result.run else embedder.origin(task)
         if origin is not None:
             notices[NO_ORIGIN_NOTICE] = None
@@ -112,7 +114,9 @@ def find_current_result(
     encoder = embedder.named_encoder(task)
     if encoder.fingerprint is None:
         return None
+    # An encoder that scores pairs of sentences itself has a protocol without a similarity.
     protocol = embedder.planned_task(task).protocol
+    # A hash of protocol, fingerprint and seeds, which ends the file's name.
     file_id = cell_id(protocol, encoder.fingerprint, encoder.train_seed, seed)
     path = result_path(
         folder, encoder=encoder.name, task=task.name, split=task.split, file_id=file_id
@@ -124,6 +128,7 @@ def find_current_result(
     except DataError as error:
         callbacks.on_notice(f"scored again: {error}")
         return None
+    # The data and the cards are compared by their hashes.
     has_same_inputs = (
         result.encoder == encoder.name
         and result.task == task.name
@@ -152,6 +157,7 @@ def is_name_taken(folder: Path, name: str, named_encoder: NamedEncoder) -> bool:
     # All results of one encoder are in one folder: that of a made-up result.
     some_path = result_path(folder, encoder=name, task="task", split="split", file_id="cell")
     results = []
+    # Files that are no valid results are left out.
     for path in sorted(some_path.parent.glob("*.json")):
         with suppress(StsbenchError):
             results.append(read_result(path))
@@ -185,7 +191,8 @@ def score_tasks(
     yields nothing for it.
 
     Args:
-        embedder: Provides the embeddings of its tasks; other tasks of ``earlier`` are omitted.
+        embedder: Provides the embeddings of its tasks, those that the encoder can be scored on;
+            other tasks of ``earlier`` are omitted.
         earlier: The tasks and seeds to score, in this order, with their earlier results. An earlier
             result is yielded unchanged if the encoder still gives the same embeddings. All seeds of
             a task must follow each other.
@@ -194,6 +201,8 @@ def score_tasks(
     tasks = list(embedder.tasks)
     current_results = select_current(embedder, earlier, callbacks)
     tasks_to_score = {task for task, seed in earlier if (task, seed) not in current_results}
+    # This embeds the missing sentences of the tasks to score. All tasks may decide which sentences
+    # share a batch, so that a resumed run has the same batches.
     embedder.prepare([task for task in tasks if task in tasks_to_score], tasks)
     # The drift message is that stored embeddings were archived because the encoder has changed; it
     # is empty if they were not. Several tasks may have the same message, which is reported once.
@@ -339,6 +348,7 @@ def _run_block(
     first_split = next(iter(task.splits))
     loaded_split = task.task.loaded_split(first_split)
     dimensions = embed(texts[:1]).shape[1] if texts and not task.scores_pairs else None
+    # float32, unless a variant of the encoder makes other numbers, such as int8.
     type_name = FLOAT_TYPE if variant is None else variant.embeddings
     embedding_type = EMBEDDING_TYPES[type_name]
     run_block = {
@@ -412,10 +422,12 @@ def measure_encoder(
     """
     # Each task with evaluation seed 0; None, because there are no earlier results.
     cells = {(task, 0): None for task in embedder.tasks}
+    # A task that fails raises its error here, rather than being omitted.
     results = list(score_tasks(embedder, cells, callbacks=callbacks.with_raised_failures()))
     embeddings = _embed_sentences(embedder, sentences)
     check_embeddings(embeddings, sentences, embedder.encoder.name)
     variant = find_variant(embedder.encoder.encoder)
+    # A variant may make numbers of another type than float32, such as int8.
     embedding_type = FLOAT_TYPE if variant is None else variant.embeddings
     return EncoderMeasurement(results, embeddings, embedding_type)
 

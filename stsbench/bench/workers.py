@@ -105,7 +105,8 @@ def reuse_loaded_encoder(encoder: Encoder) -> Encoder:
 
     A worker gets an encoder anew with each job. The one that it has used last has its weights in
     memory, so it is used again if both have the same identity (class, parameters and weights).
-    Otherwise the argument replaces it. An encoder without an identity is not remembered.
+    Otherwise the argument replaces it: ``_LAST_ENCODER`` has one encoder at most, by its identity.
+    An encoder without an identity is not remembered.
     """
     identity = encoder_identity(encoder)
     if identity is None:
@@ -146,7 +147,9 @@ def compare_earlier_results(
     # only bases are loaded there.
     if is_its_own_base:
         named_encoder = replace(named_encoder, encoder=reuse_loaded_encoder(encoder))
+    # Making it compares the stored embeddings, and archives them if the encoder has changed.
     embedder = TaskEmbedder(named_encoder, tasks, plan, callbacks)
+    # Its ``tasks`` are those that the encoder can be scored on.
     task_by_name = {task.name: task for task in embedder.tasks}
     result_by_task_and_seed = {
         (task_by_name[result.task], result.eval_seed): result
@@ -174,7 +177,7 @@ def tokenize_share(
         report_progress: Not used; every job has this argument.
         named_encoder: The encoder.
         texts: All texts, sorted.
-        share: Which of the texts this job tokenizes.
+        share: Which of the texts this job tokenizes: one of several slices of about equal size.
 
     Returns:
         A job result in which only ``tokens`` is set.
@@ -202,10 +205,10 @@ def embed_share(
     embeddings do not depend on the number of workers.
 
     Args:
-        report_progress: Called with the numbers of embedded sentences and of all.
+        report_progress: Called with how many tokens or characters are embedded, and of how many.
         named_encoder: The encoder.
         texts: All texts, sorted.
-        share: Which of the batches this job embeds.
+        share: Which of the batches this job embeds: of n jobs, each has every n-th.
         store: The folder with the stored embeddings of each encoder: the run's, or this machine's.
         is_store_shared: Whether all machines see the same folder, so that it was checked already.
             If they do not, this machine checks its own, and returns its files.
@@ -223,6 +226,7 @@ def embed_share(
     base = base_encoder(named_encoder.encoder)
     # The equal encoder whose weights an earlier job of this process has loaded, if there is one.
     encoder = reuse_loaded_encoder(base)
+    # Unless ``checked``, it is compared with the encoder, and archived if that has changed.
     encoder_store = open_store(store, encoder, checked=is_store_shared)
     engine = Engine(encoder, encoder_store, on_progress=report_progress, on_notice=notices.append)
     tokens_of_shares = [
@@ -253,7 +257,7 @@ def score_tasks_of_job(
     This is a job of a worker.
 
     Args:
-        report_progress: Called with the numbers of embedded sentences and of all.
+        report_progress: Called with how many tokens or characters are embedded, and of how many.
         named_encoder: The encoder.
         plan: The run, with the folder of stored embeddings on this machine.
         seeds_by_task: The evaluation seeds to score each task with, in the order of ``tasks``.
@@ -276,7 +280,7 @@ def score_tasks_of_job(
         on_failure=lambda label, error: failures.append((label, error)),
     )
     if embedding_result is not None and embedding_result.store_files:
-        # This machine's store is another than that of the jobs that embedded: it gets their files.
+        # This machine's store is another than that of the jobs: it gets the files that it lacks.
         store = open_store(plan.store, base_encoder(named_encoder.encoder), read_only=True)
         write_missing(embedding_result.store_files, folder=store.folder or Path())
     # An encoder that is fitted on texts may embed further ones here: what it has embedded to be
@@ -331,6 +335,7 @@ def _record_embedded(
             hint="pass `store` with a folder that all machines share",
         )
     engine.encoded_keys.extend(embedding_result.encoded_keys)
+    # The monitor checks whether the encoder has changed; None if nothing checks it.
     if engine.store.monitor is not None:
         engine.store.monitor.message = embedding_result.drift_message
 
@@ -373,7 +378,8 @@ class EncoderJobs:
 
         Args:
             activity: What the job does, as it is printed behind the encoder's name.
-            work: The function to call on a worker, with the encoder as its first argument.
+            work: The function to call on a worker, with a reporter of progress and the encoder as
+                its first arguments.
             arguments: The further arguments of the function.
             fields: Further fields of :class:`Job`.
         """
@@ -399,8 +405,8 @@ class EncoderJobs:
         Args:
             n_jobs: The number of jobs.
             activity: What the jobs do, as it is printed; ``2/3`` is added for the second of three.
-            work: The function to call on a worker, with the encoder, the texts and the job's share
-                (a :class:`BatchShare`) as its first arguments.
+            work: The function to call on a worker, with a reporter of progress, the encoder, the
+                texts and the job's share (a :class:`BatchShare`) as its first arguments.
             texts: The executor's reference to all the texts.
             arguments: The further arguments of the function.
             sentences_per_job: The number of sentences that each job embeds.
@@ -501,7 +507,8 @@ def run_job(
     Args:
         job_id: The number of the job, which its reports contain.
         report: Sends a report on the progress to the process that started the run.
-        work: The function of the job; its first argument is a :class:`ProgressReporter`.
+        work: The function of the job; its first argument is a :class:`ProgressReporter`, which it
+            calls with what is done and what is to be done in all.
         arguments: Its arguments after the reporter.
     """
     report_progress = ProgressReporter(job_id, report)

@@ -94,7 +94,9 @@ class FallTest(NamedTuple):
             return None
         # A one-sided test finds as much as a two-sided one of twice the level.
         two_sided_level = level if self.tails == 2 else 2 * level
-        smallest = smallest_detectable(self.estimate.standard_error, two_sided_level)
+        smallest = max(
+            smallest_detectable(error, two_sided_level) for error in self.estimate.errors
+        )
         return smallest if smallest <= MAX_CORRELATION_DIFFERENCE else None
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from stsbench.cli import options as opt
 from stsbench.cli.option_values import TypedOptions, find_data_folder
-from stsbench.cli.printing import print_json, print_text
+from stsbench.cli.printing import print_json, print_paragraph, print_text
 from stsbench.cli.tables import print_records
 from stsbench.cli.wording import describe_error_line
 from stsbench.core import settings
@@ -175,12 +175,12 @@ def _print_report(report: Mapping[str, Any], *, hub: bool) -> None:
             ]
             print_records(records, number_keys=["found", "missing", "wrong", "size"])
     problems = [f"problem: {problem}" for problem in report["problems"]]
-    print_text("\n".join(["", *(problems or ["no problems found"])]))
+    print_text("")
+    print_paragraph(*(problems or ["no problems found"]))
     if hub:
-        print_text(
-            "\nPaste the above into an issue: it holds no folders and no token. "
-            f"Then, in a checkout: {ANCHOR_TESTS_COMMAND}"
-        )
+        print_text("")
+        print_paragraph("Paste the above into an issue: it holds no folders and no token.")
+        print_text(f"Then, in a checkout:\n{ANCHOR_TESTS_COMMAND}")
 
 
 def _hide_folders(report: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON value

@@ -469,7 +469,11 @@ License = Annotated[
 ]
 OnlyOpen = Annotated[bool, _option("Only models whose weights can be had.", "--open", panel=ROWS)]
 SortedBy = Annotated[
-    str | None, _option("Sort the rows of each group by this column: average, size.", panel=ROWS)
+    str | None,
+    _option(
+        "Sort the rows of each group by this column: average, size, ms, dimensions, a task.",
+        panel=ROWS,
+    ),
 ]
 FactColumns = Annotated[
     list[str], _names("Add columns: size, dimensions, ms (to embed a sentence).", panel=ROWS)
@@ -549,7 +553,10 @@ OverlapFile = Annotated[
 ]
 Plot = Annotated[
     Path | None,
-    _output("Also draw the scores, to this .svg, .png or .pdf file.", callback=_check_figure_path),
+    _output(
+        "Also draw the scores, or the differences that are compared, to this .svg, .png or .pdf.",
+        callback=_check_figure_path,
+    ),
 ]
 FigureWidth = Annotated[
     str | None,

@@ -80,12 +80,14 @@ _CARD_FOLDERS_BY_KIND: Mapping[str, str] = {
 }
 """The folder of the cards that :class:`stsbench.Catalogue` lists, by the kind of what it lists."""
 ACTIONS: Mapping[str, str] = {
-    "score": "call stsbench.evaluate",
+    "score": "save the results of stsbench.evaluate",
     "rescore": "score them again, and save the results of stsbench.evaluate",
-    "fill": "to fill it, call stsbench.evaluate",
+    "fill": "to fill it, save the results of stsbench.evaluate",
     "train": "call stsbench.train",
     "lock": "call stsbench.check.lock.to_lock",
     "texts": "list the sentences of a task by stsbench.Task.texts",
+    "pairs": "list the pairs of a task by stsbench.Task.load",
+    "draft": "or, for your own data, draft the card again by stsbench.data.task_draft.draft_task",
     "make": "call stsbench.data.corpora.making.make_corpus",
     "convert-coco": "call stsbench.data.coco.convert_coco",
 }
@@ -270,12 +272,16 @@ def look_up(kind: str, name: str, table: Mapping[str, RowT]) -> RowT:
     return table[name]
 
 
+MIN_BEGINNING = 3
+"""A text that is shorter is not taken for the beginning of a name."""
+
+
 def suggest(name: str, choices: Iterable[str]) -> str:
     """Return the end of a message that suggests valid names: ``"; did you mean 'x' or 'y'?"``.
 
-    Up to three names are suggested: the valid names that continue the typed name, else those that
-    are spelled like it. The text is empty if there are none. Upper and lower case are not
-    distinguished.
+    Up to three names are suggested: the valid names in which parameters, a seed or a tag follow the
+    typed name, else those that are spelled like it, else those that begin with it. The text is
+    empty if there are none. Upper and lower case are not distinguished.
 
     Args:
         name: The name that a user has typed, which is not valid.
@@ -288,6 +294,8 @@ def suggest(name: str, choices: Iterable[str]) -> str:
     candidates = [folded for folded in choices_by_folded_name if folded.startswith(beginnings)]
     if not candidates:
         candidates = _similar_names(folded_name, choices_by_folded_name)
+    if not candidates and len(folded_name) >= MIN_BEGINNING:
+        candidates = [name for name in choices_by_folded_name if name.startswith(folded_name)]
     if not candidates:
         return ""
     quoted_names = [f"'{choices_by_folded_name[folded]}'" for folded in candidates[:3]]

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core.cards import FileSection, SplitSection
-from stsbench.core.errors import DataError
+from stsbench.core.errors import DataError, Remedy
 from stsbench.core.files import file_sha256
 from stsbench.numbers.statistics import BoolArray, Float64Array, IntArray
 
@@ -500,7 +500,7 @@ def _check_gold(
         return
     mean = np.mean(split.gold)
     if not abs(float(mean) - section.mean) <= 1e-6:
-        raise DataError(f"{where}: mean gold score {mean:.6f}, the card says {section.mean:.6f}")
+        raise _fact_error(where, "mean gold score", f"{mean:.6f}", f"{section.mean:.6f}")
 
 
 def _check_fact(where: str, name: str, actual: object, expected: object) -> None:
@@ -516,7 +516,13 @@ def _check_fact(where: str, name: str, actual: object, expected: object) -> None
         DataError: They differ.
     """
     if expected not in (None, actual):
-        raise DataError(
-            f"{where}: {name} {actual}, the card says {expected}; use the files of the release "
-            "(`data=DIR`), or correct the card where the data are your own"
-        )
+        raise _fact_error(where, name, actual, expected)
+
+
+def _fact_error(where: str, name: str, actual: object, expected: object) -> DataError:
+    """Return the error to raise if a fact of a split differs from its card."""
+    return DataError(
+        f"{where}: {name} {actual}, the card says {expected}; use the files of the release "
+        "(`data=DIR`)",
+        remedy=Remedy("draft"),
+    )

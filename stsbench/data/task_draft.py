@@ -260,6 +260,10 @@ def _recognise_data(
     candidates = [column for column in all_columns if column.key != split_tables.split_column]
     roles, doubts = choose_roles(candidates, column_by_role, where=where, labels=labels)
     recognised = _RecognisedData(dataset, split_tables, all_columns, roles)
+    if dataset is not None:
+        split_tables = _drop_secret_splits(split_tables, roles)
+        # Secret targets are no classes, and may be empty.
+        recognised = recognised._replace(columns=split_tables.columns())
     check_targets(
         split_tables,
         roles,
@@ -267,10 +271,6 @@ def _recognise_data(
         scores,
         labels=labels or "label" in column_by_role,
     )
-    if dataset is not None:
-        split_tables = _drop_secret_splits(split_tables, roles)
-        # Without the secret targets, which are no classes.
-        recognised = recognised._replace(columns=split_tables.columns())
     split_tables = _rename_splits(split_tables, is_gold=roles.is_gold, where=where)
     split_tables = replace(split_tables, doubts=[*split_tables.doubts, *doubts])
     return recognised._replace(split_tables=split_tables)

@@ -59,7 +59,7 @@ def build_encoder(
     factory_params = {key: value for key, value in params.items() if key not in variant_params}
 
     def make_base() -> Encoder:
-        """Make and check the encoder without the parameters of variants."""
+        """Make and check the encoder without the parameters of variants; note its factory in it."""
         candidate = _call_factory(factory, name, factory_params, message_prefix, catalogue)
         encoder = check_encoder(candidate, message_prefix)
         record_factory(encoder, factory, factory_params, name=kind)
@@ -85,6 +85,7 @@ def build_encoder(
     variant_encoder_name = name if name and "name" in accepted else base.name
     if not variant.needs_texts:  # integers need them, for the range of each dimension
         return VariantEncoder(base, variant, (), name=variant_encoder_name)
+    # The name of the texts on which the ranges are fitted, such as `stsb.train`.
     calibration = variant.calibration or DEFAULT_CALIBRATION_TEXTS
     return PostProcessed(base, variant, name=variant_encoder_name, fit=calibration)
 
@@ -94,7 +95,8 @@ def _select_variant_params(
 ) -> dict[str, Any]:
     """Return those parameters that ask for a variant: other dimensions or another type of numbers.
 
-    A parameter of such a name that the encoder's factory accepts itself is the factory's.
+    Their names are ``VARIANT_KEYS``: ``dimensions``, ``embeddings`` (the type of the numbers) and
+    ``calibration``. One that the encoder's factory accepts itself is the factory's.
 
     Args:
         params: All parameters, by name.
@@ -161,7 +163,8 @@ def _call_factory(
     arguments = {
         key: value for key, value in our_arguments.items() if value is not None and key in accepted
     }
-    # Raises if a parameter is missing, unknown or of another type than in the signature.
+    # Raises if a parameter is missing, unknown or of another type than in the signature. The
+    # message may suggest one of the `other_keys` in place of an unknown parameter.
     return call_with_params(
         factory, {**arguments, **params}, where=message_prefix, other_keys=VARIANT_KEYS
     )

@@ -42,6 +42,7 @@ def decode_json_file(
     Raises:
         StsbenchError: Of the class ``error``: the file cannot be read, or is not of the type.
     """
+    # BROKEN_JSON: the exceptions for JSON that is broken, too deep or of another type.
     with translate_errors(f"{path}: {problem}", error, OSError, *BROKEN_JSON):
         return msgspec.convert(json.loads(path.read_bytes()), kind)
 
@@ -72,9 +73,9 @@ MIN_CACHED_AGE_NS = 2 * 10**9
 def cached_file_sha256(path: Path) -> str:
     """Return the SHA-256 hash of a file in hexadecimal digits.
 
-    The hash of a large file is cached until the size or a time of the file changes. One of these
-    times is that of the last change of the file's metadata, which no program can set. Windows has
-    no such time, so there files are hashed each time.
+    The hash of a large file (``MIN_CACHED_BYTES``) is cached until the size or a time of the file
+    changes. One of these times is that of the last change of the file's metadata, which no program
+    can set. Windows has no such time, so there files are hashed each time.
 
     Raises:
         SourceError: The file cannot be read.
@@ -126,7 +127,8 @@ def _file_stamp(file_stat: os.stat_result) -> list[int]:
 def iter_files_below(folder: Path) -> Iterator[Path]:
     """Yield all files below a folder, also in folders that are links.
 
-    Each folder is visited once. Otherwise a link to a folder above it would be followed forever.
+    A link to a folder that was visited is not followed: one to a folder above would be followed
+    forever. Links in one folder that lead to the same folder are all followed.
     """
     visited = {os.path.realpath(folder)}
     for parent, folder_names, file_names in os.walk(folder, followlinks=True):
@@ -173,7 +175,8 @@ def sealed_folder(folder: Path) -> Iterator[Path]:
         yield scratch
         digests = {path.name: file_sha256(path) for path in sorted(scratch.iterdir())}
         (scratch / SEAL_FILE).write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
-        # If another process was faster, its folder is as good as this one and may be in use.
+        # True if the folder has the file of hashes, and no file has changed since. If another
+        # process was faster, its folder is as good as this one and may be in use.
         if not is_sealed(folder):
             shutil.rmtree(folder, ignore_errors=True)
             scratch.rename(folder)

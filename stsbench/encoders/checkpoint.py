@@ -115,7 +115,7 @@ class Checkpoint:
             _read_limit(self.folder / "tokenizer_config.json", key="model_max_length"),
             self.positions(),
         ]
-        # Files that set no limit may have a huge number, which is ignored.
+        # Files that set no limit may have 0 or a huge number, which is ignored.
         return min((limit for limit in limits if limit and limit < 1_000_000), default=None)
 
     def positions(self) -> int | None:
@@ -159,14 +159,14 @@ def locate_checkpoint(
 
     Args:
         model: A folder, or the id of a model on the Hub.
-        revision: The commit of a model on the Hub; only for such a model.
+        revision: A commit, branch or tag on the Hub; ``unpinned`` is the main branch.
         package: An installed package that holds a checkpoint, in place of ``model``.
         subfolder: The folder of the transformer within the checkpoint; empty for none.
         extra_names: Further files of ``subfolder`` to fetch, if the Hub has them.
 
     Returns:
         The folder, with ``subfolder``. For a model from the Hub, also the commit of the files, and
-        the revision that was asked for.
+        the revision that was asked for; else both are None.
 
     Raises:
         SourceError: The checkpoint is not available; the message says what to do.
@@ -225,8 +225,12 @@ def find_checkpoint(
         location: Further arguments of :func:`locate_checkpoint`, which finds the folder, such as
             ``revision``, ``package`` and ``subfolder``.
 
+    Returns:
+        The folder and its weights as safetensors, converted in the cache folder if need be. For a
+        model from the Hub, also its commit and the revision that was asked for; else both None.
+
     Raises:
-        EncoderError: The folder is no checkpoint, or has other files than those expected.
+        EncoderError: The folder is no checkpoint, has no weights or other files than expected.
         CardError: Both a model and a package are named.
         SourceError: The checkpoint is not available.
     """
@@ -260,8 +264,9 @@ def find_checkpoint(
 def may_be_read(path: Path) -> bool:
     """Return whether a library may read a file in a checkpoint's folder, apart from the weights.
 
-    It is false for pages such as a README, for files of a training, for the weights, which are
-    hashed separately, and for the index of their files.
+    It is false for files that stsbench or a training left there (``IGNORED_FILES``), for weights,
+    which are hashed separately, for the index of their files, and for pages and pictures
+    (``IGNORED_SUFFIXES`` has the suffixes of weights, pages and pictures).
     """
     name = path.name
     is_description = name.endswith(".index.json") or name.upper().startswith(("README", "LICENSE"))
@@ -321,9 +326,9 @@ def check_module(folder: Path, kind: str) -> None:
     rules_by_file = ALLOWED_KEYS_BY_MODULE[kind]
     for name, rules in rules_by_file.items():
         refuse_other_keys(read_optional_json(folder / name), rules, folder / name)
-    # Some configurations of a transformer have too many keys to list the allowed ones. In these,
-    # values are refused: attention whose code is fetched from the Hub, paths of other files, and
-    # numbers that are too large.
+    # Some configurations of a transformer, such as config.json, have too many keys to list the
+    # allowed ones. In these, values are refused: attention whose code is fetched from the Hub,
+    # paths of other files, and numbers below 0 or too large.
     if rules_by_file is TRANSFORMER_RULES:
         for name in (*SENTENCE_BERT_CONFIGS, *TRANSFORMERS_CONFIGS):
             refuse_config_values(read_optional_json(folder / name), folder / name)

@@ -37,27 +37,16 @@ from stsbench.encoders.words.model2vec import is_model2vec
 
 SAVED_FILE = "stsbench.json"
 SAVED_KINDS = (
-    "transformer",
-    "sentence_transformer",
-    "infersent",
-    "skip_thoughts",
-    "quick_thoughts",
+    "transformer", "sentence_transformer", "infersent", "skip_thoughts", "quick_thoughts",
     "fastsent",
-)
+)  # fmt: skip
 """The kinds that ``stsbench.json`` may name: those that are saved here.
 
 None of them names code or another encoder.
 """
 USER_PARAMETERS = (
-    "model",
-    "package",
-    "revision",
-    "subfolder",
-    "name",
-    "catalogue",
-    "device",
-    "vectors",
-)
+    "model", "package", "revision", "subfolder", "name", "catalogue", "device", "vectors",
+)  # fmt: skip
 """The parameters that only a user may set: location, name and device of a checkpoint."""
 
 
@@ -82,14 +71,10 @@ _POOLINGS_BY_MODE = {
 _MODES_BY_OLD_KEY = {
     f"pooling_mode_{old}": re.sub("_tokens?$", "", old)
     for old in (
-        "cls_token",
-        "max_tokens",
-        "mean_tokens",
-        "mean_sqrt_len_tokens",
-        "weightedmean_tokens",
+        "cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens",
         "lasttoken",
     )
-}
+}  # fmt: skip
 """The library's poolings by the keys of its older releases."""
 _DEFAULT_CONFIG = {
     "transformer_task": "feature-extraction",
@@ -98,13 +83,9 @@ _DEFAULT_CONFIG = {
 }
 """The values that a plain transformer's configuration may have, besides its length."""
 _STS_PROMPTS = {
-    "sts",
-    "similarity",
-    "sentence-similarity",
-    "semantic similarity",
-    "text-matching",
+    "sts", "similarity", "sentence-similarity", "semantic similarity", "text-matching",
     "semantic-similarity",
-}
+}  # fmt: skip
 """The names of prompts for STS in checkpoints, in lower case."""
 _LIBRARY_CLASS = re.compile(r"sentence_transformers\.(\w+\.)*(models|modules)(\.\w+)+")
 """The addresses of the library's modules, old and new."""
@@ -173,7 +154,8 @@ def _iter_checked_modules(folder: Path, module: CheckpointModule) -> Iterator[Ch
         EncoderError: A module asks for code that is not the library's or torch's.
     """
     module_folder = folder / module.path
-    # The module's class, and that of its word tokenizer if it has one.
+    # The module's class, and that of its word tokenizer if it has one. The table
+    # ALLOWED_KEYS_BY_MODULE has the names of the classes whose files can be checked.
     for address in class_addresses(folder, module):
         name = address.rpartition(".")[2]
         if not _LIBRARY_CLASS.fullmatch(address) or name not in ALLOWED_KEYS_BY_MODULE:
@@ -185,6 +167,7 @@ def _iter_checked_modules(folder: Path, module: CheckpointModule) -> Iterator[Ch
     refuse_adapter(module_folder)
     if module.class_name == "Dense":
         config = read_optional_json(module_folder / "config.json")
+        # A missing one passes: the library has a default for it.
         activation = str(config.get("activation_function", "torch.nn."))
         if not _TORCH_CLASS.fullmatch(activation):
             # The library would use tanh in its place, and report it only in a log.
@@ -207,7 +190,7 @@ def _iter_checked_modules(folder: Path, module: CheckpointModule) -> Iterator[Ch
 
 
 def _read_steps(folder: Path) -> list[CheckpointModule]:
-    """Return the modules that ``modules.json`` of a checkpoint lists, in the order they run in.
+    """Return the modules that ``modules.json`` lists, by class and folder, in their order.
 
     Raises:
         EncoderError: The file is missing or broken, or a path may lead out of the checkpoint.
@@ -249,7 +232,8 @@ def _read_library_config(folder: Path) -> _LibraryConfig:
     """Read the configuration file of sentence-transformers in a checkpoint's folder.
 
     Returns:
-        What it says on prompts, similarity and size; the library's defaults without a file.
+        What it says on prompts, similarity and size. What it does not say is None, but
+        ``model_type`` is "SentenceTransformer" by default. Without a file it says nothing.
     """
     path = folder / LIBRARY_CONFIG_FILE
     if not path.is_file():
@@ -263,6 +247,7 @@ def similarity_notes(folder: Path) -> list[str]:
     Sentences are compared by cosine here, whatever the checkpoint's files say. The list is empty
     if they name cosine or nothing.
     """
+    # A name such as "dot"; None if the files have none.
     similarity = _read_library_config(folder).similarity_fn_name or "cosine"
     if similarity == "cosine":
         return []
@@ -281,7 +266,7 @@ def find_prompt_text(folder: Path, prompt_name: str | None, text: str = "") -> s
         text: The user's own text; empty if there is none.
 
     Raises:
-        UnknownName: The checkpoint has no prompt of this name.
+        UnknownName: The checkpoint has no prompt of this name, or no such default prompt.
         CardError: Both a name and a text are given.
     """
     if text and prompt_name:
@@ -315,6 +300,7 @@ def library_file_hashes(folder: Path) -> dict[str, str]:
         # By the name of each weight, the file that has it.
         weight_map = read_json(path).get("weight_map")
         weight_map = weight_map if isinstance(weight_map, dict) else {}
+        # Raises if a file is not beside the index or has another format.
         paths.update(path.parent / name for name in checked_shard_names(path, weight_map))
     paths_by_name = {
         path.relative_to(folder).as_posix(): path
@@ -345,11 +331,12 @@ def plain_transformer_params(folder: Path) -> dict[str, Any] | None:
 
     Returns:
         Values by the names of the parameters, for example of ``pooling`` and ``max_length``;
-        without those that have our default value. None if the checkpoint has other modules, or
+        without those that are None or empty. None if the checkpoint has other modules, or
         sets an option that our encoder does not have.
 
     Raises:
         EncoderError: A file is broken.
+        UnknownName: The prompt that the files name as their default is not among their prompts.
     """
     if not (folder / "modules.json").is_file():
         return None
@@ -367,6 +354,7 @@ def plain_transformer_params(folder: Path) -> dict[str, Any] | None:
     config = _read_library_config(folder)
     prompt = find_prompt_text(folder, prompt_name=None)
     pooling_config = read_optional_json(folder / modules[1].path / "config.json")
+    # None if no pooling of ours does the same.
     pooling = _find_pooling_name(pooling_config, has_prompt=bool(prompt))
     last_config = read_optional_json(folder / modules[-1].path / "config.json")
     output_name = last_config.get("module_output_name", "sentence_embedding")
@@ -417,7 +405,8 @@ def _find_pooling_name(config: Mapping[str, Any], *, has_prompt: bool) -> str | 
         return None
     modes = config.get("pooling_mode")
     if not modes:
-        # The library pools by the mean if nothing is set.
+        # The name by each old key: "cls" by "pooling_mode_cls_token". The library pools by the
+        # mean if nothing is set.
         modes = [name for key, name in _MODES_BY_OLD_KEY.items() if config.get(key)] or "mean"
     if isinstance(modes, str):
         modes = [modes]
@@ -439,7 +428,7 @@ def _find_max_length(folder: Path) -> int | None:
         none, or it is no plain text model.
     """
     own_paths = [folder / name for name in SENTENCE_BERT_CONFIGS if (folder / name).is_file()]
-    # The library's options for the transformer, from the first such file.
+    # The library's options for the transformer, such as those of sentence_bert_config.json.
     own_config = read_json(own_paths[0]) if own_paths else {}
     # Removed from the options, so that all that remain are options which our encoder lacks.
     length = own_config.pop("max_seq_length", None) or 0
@@ -462,7 +451,7 @@ def _is_plain_architecture(config: Mapping[str, Any]) -> bool:
 
     Not plain is a model with a decoder, like T5: sentence-transformers loads the encoder alone, and
     our encoder might load both. Nor is one whose class loads the encoder half of such a model
-    (``T5EncoderModel``), or a model of texts and images.
+    (``T5EncoderModel``), a model of texts and images, or one whose type is not named.
 
     Args:
         config: The content of its ``config.json``.
@@ -535,7 +524,8 @@ class Description(NamedTuple):
         * The files have a prompt for STS that is not their default, and the user chooses none.
         * The files are those of sentence-transformers (``self.has_modules``), and only the
           documentation of the checkpoint's family (``self.family``) names a prompt.
-        * There are no such files, so pooling, normalisation and prompt are assumed.
+        * There are no such files, so pooling, normalisation and prompt are those of the family.
+          ``family.source`` is the page that documents them; empty if they are only assumed.
 
         Args:
             params: The parameters of the user, by name.
@@ -552,6 +542,7 @@ class Description(NamedTuple):
             ]
         if self.has_modules:
             # Their files choose all settings; a prompt may be documented that they do not have.
+            # `prompt_template` alone does not count as a choice here.
             selects_prompt = bool(prompt_params - {"prompt_template"})
             if not family.prompt or selects_prompt:
                 return []
@@ -594,7 +585,8 @@ def describe(folder: Path, catalogue: Catalogue, model: str = "") -> Description
 
     Raises:
         EncoderError: A file is broken, or has a value that no checkpoint may set.
-        UnknownName: ``stsbench.json`` names a kind that no folder holds.
+        UnknownName: ``stsbench.json`` names a kind that no folder holds, or the default prompt of
+            the files is not among their prompts.
     """
     path = folder / SAVED_FILE
     if path.is_file():
@@ -604,6 +596,7 @@ def describe(folder: Path, catalogue: Catalogue, model: str = "") -> Description
         return Description("model2vec", params={})
     if is_cross_encoder(folder):
         return Description("cross_encoder", params={})
+    # Without documentation: pooling "mean", no normalisation and no prompt.
     family = find_family(model, catalogue)
     # The parameters by which our own encoder can run the files of sentence-transformers. None if
     # it cannot: then that library runs them.
@@ -626,8 +619,9 @@ def _read_saved(path: Path) -> SavedEncoder:
     """Read ``stsbench.json``, which names a kind of encoder and its parameters, and check it.
 
     Raises:
-        EncoderError: The file is broken, or sets a parameter that only a user may set.
-        UnknownName: It names a kind of encoder that is not saved in folders.
+        EncoderError: The file is broken, or sets one of ``USER_PARAMETERS``, which only a user
+            may set, such as the device and the model's place.
+        UnknownName: It names a kind of encoder that stsbench does not save in folders.
     """
     saved = decode_json_file(path, SavedEncoder, problem="cannot be read")
     if saved.kind not in SAVED_KINDS:
@@ -642,9 +636,10 @@ def _read_saved(path: Path) -> SavedEncoder:
 
 
 def _find_sts_prompt(folder: Path) -> str:
-    """Return the name of the prompt for STS in a checkpoint's files, if it is not their default.
+    """Return the name of the first prompt for STS in a checkpoint's files, if it is no default.
 
-    It is empty if there is no such prompt, or if it has the same text as the default one.
+    It is empty if no prompt with a text has one of the names ``_STS_PROMPTS``, or if the first one
+    that has such a name has the same text as the default prompt.
     """
     prompts = _read_library_config(folder).prompts or {}
     for name, text in prompts.items():

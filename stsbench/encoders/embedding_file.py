@@ -78,11 +78,13 @@ class FileEncoder:
                 f"{self.path} has {len(content.embeddings):,} embeddings but no texts",
                 hint="if they are in the order of a list of texts, give its file: "
                 "`params=texts=FILE`",
+                # Adds to the message how to list the sentences of a task.
                 remedy=Remedy("texts"),
             )
         self.dtype = str(content.embeddings.dtype)
         self.embeddings = _to_finite_float32(self.path, content.embeddings, row_texts)
         self.row_by_text = map_texts_to_rows(self.path, self.embeddings, row_texts)
+        # A hash of the hashes of these files, by which stored results know the embeddings.
         self.fingerprint = fingerprint(digests)
 
     @property
@@ -109,8 +111,10 @@ class FileEncoder:
 
         Raises:
             EncoderError: Some are missing. The message has their number, and describes the first
-                by its number among the distinct sentences and its beginning.
+                by its number among the distinct sentences and its beginning. ``self.unit`` is the
+            word for them, such as "sentences".
         """
+        # The distinct missing ones, in their order.
         missing = self.missing_texts(sentences)
         if not missing:
             return
@@ -119,6 +123,7 @@ class FileEncoder:
         raise EncoderError(
             f"{self.path} lacks {len(missing):,} of {len(distinct_sentences):,} {self.unit}, "
             f"the first is {first}; texts must be equal to the letter",
+            # Adds to the message how to list the sentences of a task.
             remedy=Remedy("texts"),
         )
 
@@ -126,8 +131,8 @@ class FileEncoder:
 def read_texts(path: Path) -> list[str]:
     """Return the texts of a file, in their order.
 
-    A ``.jsonl`` file has one JSON object per line, with the key ``text``. Any other file is plain
-    text with one sentence per line.
+    A ``.jsonl`` file has one JSON object per line, with the key ``text`` or another one of
+    ``TEXT_NAMES``. Any other file is plain text in UTF-8 with one sentence per line.
 
     Raises:
         EncoderError: The file cannot be read.
@@ -159,6 +164,7 @@ def read_embeddings(path: Path) -> TextEmbeddings:
     if path.suffix not in _READERS:
         raise EncoderError(f"{path}: give a file that ends in {', '.join(_READERS)}")
     refuse_special_file(path, EncoderError)
+    # The function that reads files of this ending. All its errors become an EncoderError.
     read = _READERS[path.suffix]
     with translate_errors(f"{path}: cannot be read", EncoderError):
         return read(path)
@@ -173,17 +179,23 @@ def read_arrays(path: Path) -> Mapping[str, npt.NDArray[Any]]:
 
     Args:
         path: A ``.npz``, ``.npy`` or ``.safetensors`` file.
+
+    Raises:
+        EncoderError: It has an array of Python objects, which are not loaded.
     """
     if path.suffix == ".safetensors":
         from safetensors.torch import load_file
 
         # They become float32, because numpy has no bfloat16.
         return {name: tensor.float().numpy() for name, tensor in load_file(path).items()}
-    loaded = np.load(path, allow_pickle=False)
-    if isinstance(loaded, np.ndarray):
-        return {"": loaded}
-    with loaded as archive:
-        return {name: archive[name] for name in archive.files}
+    remedy = "save texts as numpy.array(texts, dtype=str)"
+    problem = f"{path}: cannot be read as plain arrays ({remedy})"
+    with translate_errors(problem, EncoderError, ValueError):
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return {"": loaded}
+        with loaded as archive:
+            return {name: archive[name] for name in archive.files}
 
 
 def to_list_of_texts(array: npt.NDArray[Any]) -> list[Any]:
@@ -196,11 +208,12 @@ def to_list_of_texts(array: npt.NDArray[Any]) -> list[Any]:
 def _read_named_arrays(path: Path) -> TextEmbeddings:
     """Return the embeddings (n, d) and the texts among the arrays of a file.
 
-    The embeddings are the array with one of ``EMBEDDING_NAMES``. If there is none, they are the
-    only matrix, whatever its name is. The texts are the array with one of ``TEXT_NAMES``, if any.
+    The embeddings are the first array with one of ``EMBEDDING_NAMES``, in any case. If there is
+    none, they are the only matrix, whatever its name is. The texts are the first array with one of
+    ``TEXT_NAMES``, if any; bytes are decoded. A file of one array without a name has no texts.
 
     Raises:
-        EncoderError: No array, or more than one, may be the embeddings.
+        EncoderError: No array has such a name, and there is no matrix or more than one.
     """
     arrays = read_arrays(path)
     if "" in arrays:
@@ -238,6 +251,7 @@ def _select_columns(path: Path, table: pa.Table) -> TextEmbeddings:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    # The first column whose name is accepted, in any case; None if there is none.
     embedding_name = _find_accepted_name(table.column_names, EMBEDDING_NAMES)
     if embedding_name is None:
         raise EncoderError(_missing_name_message(path, table.column_names, "a column 'embedding'"))
@@ -271,6 +285,8 @@ def _read_text_column(path: Path, table: pa.Table) -> list[str] | None:
 
 def _read_json_table(path: Path) -> pa.Table:
     """Return the JSON objects of a file, one per line, as a table of pyarrow.
+
+    Blank lines are skipped. The columns are the keys of the first object.
 
     Raises:
         EncoderError: A line is no JSON object.
@@ -378,7 +394,7 @@ def map_texts_to_rows(path: Path, embeddings: FloatArray, texts: Sequence[str]) 
     Raises:
         EncoderError: A text is no text, or has two embeddings.
     """
-    # The range of all numbers (largest minus smallest) times a small share.
+    # The range of all numbers in the array (largest minus smallest) times a small share.
     tolerance = MAX_REPEATED_DIFFERENCE * np.ptp(embeddings)
     row_by_text: dict[str, int] = {}
     for row, text in enumerate(texts):

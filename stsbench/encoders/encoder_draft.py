@@ -59,6 +59,7 @@ def draft_encoder(source: Path, location: CardLocation, made_by: str = "stsbench
             f"'{source}' does not exist; give a checkpoint's folder or a file of word vectors"
         )
     draft = _draft_of_folder(source) if source.is_dir() else _draft_of_vectors(source)
+    # `draft.values` replaces some of these, such as the kind if the source is a folder.
     values: dict[str, Any] = {
         "name": location.name,
         "kind": "words",
@@ -141,6 +142,7 @@ def _draft_of_folder(folder: Path) -> _CardDraft:
     Raises:
         EncoderError: The checkpoint cannot be used.
     """
+    # The loaded encoder, and notes on settings that its files do not have: its `assumptions`.
     named_encoder = load_named(str(folder))
     # The kind of encoder and its parameters, from the checkpoint's files.
     description = describe(folder, Catalogue())
@@ -159,7 +161,6 @@ def _draft_of_folder(folder: Path) -> _CardDraft:
             doubts["dtype"] = (
                 f"the weights are stored in {stored_dtype}; it runs in {params['dtype']}"
             )
-    # Notes on settings that the files do not have.
     if named_encoder.assumptions:
         doubts["pooling"] = "the files tell no pooling: the mean of all tokens is taken"
     # The license and the model that it was trained from, if the README states them.
@@ -170,6 +171,7 @@ def _draft_of_folder(folder: Path) -> _CardDraft:
         "backbone": str(base_model or config.get("model_type") or UNKNOWN),
         "license": stated.get("license", UNKNOWN),
     }
+    # With modules an embedding may have another size than the transformer's states.
     size = config.get("hidden_size")
     if isinstance(size, int) and not (folder / "modules.json").is_file():
         values["dimensions"] = size

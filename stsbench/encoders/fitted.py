@@ -141,7 +141,8 @@ class FittedEncoder:
         """What the transform has learned from the texts: tensors by name.
 
         They are read from the cache folder if an earlier run has computed them. Otherwise they are
-        computed and written there. Without a folder, ``self.folder``, they are only computed.
+        computed and written there. ``self.folder`` is None if the encoder has no fingerprint: then
+        they are only computed.
         """
         from safetensors.numpy import load, save
 
@@ -296,7 +297,8 @@ class Variant(EmbeddingTransform):
             raise EncoderError(
                 f"the ranges of integers need two texts or more, not {len(sentences)}"
             )
-        # Some thousand embeddings at a time, with the dimensions that are kept, (n, k).
+        # Some thousand embeddings at a time, (n, k). If fewer dimensions are kept, they are the
+        # first, and each embedding is scaled to length 1.
         chunks = map(self._shorten, iter_embeddings(base, sentences))
         # (chunks, 2, k)
         chunk_ranges = np.array([(chunk.min(axis=0), chunk.max(axis=0)) for chunk in chunks])
@@ -307,6 +309,9 @@ class Variant(EmbeddingTransform):
     def transform(self, learned: Tensors) -> RowFunction:
         """Return the function that makes embeddings smaller, (n, d) to (n, k).
 
+        Its results are float32 too, as nothing is packed: integers from -128 to 127, bits as -1 and
+        1; of unsigned types integers from 0 to 255, bits as 0 and 1.
+
         Args:
             learned: The result of :meth:`fit`, with ``ranges`` (2, k) if embeddings become
                 integers.
@@ -316,7 +321,8 @@ class Variant(EmbeddingTransform):
 
         def shrink(embeddings: FloatArray) -> FloatArray:
             """Return embeddings with fewer dimensions, or as integers of 8 bits or as bits."""
-            # With the first of their dimensions, as many as the variant keeps.
+            # The first `self.dimensions` of their dimensions, scaled to length 1; if that is None,
+            # the embeddings as they are.
             shortened = self._shorten(embeddings)
             # The range of each dimension is taken from texts if numbers become integers.
             if self.needs_texts:
@@ -376,6 +382,7 @@ def variant_specs(spec: str, grid: Mapping[str, Sequence[Any]], calibration: str
         params = {key: value for key, value in combination.items() if value != FLOAT_TYPE}
         if params:
             variant: Variant = call_with_params(Variant, params, where="`variants`")
+            # `needs_texts` is true of int8 and uint8, whose ranges are taken from texts.
             if calibration and variant.needs_texts:
                 params["calibration"] = calibration
         specs.append(variant_name(spec, params))

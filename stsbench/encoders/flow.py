@@ -280,11 +280,12 @@ class DecayedAdam:
             loss: A scalar that depends on all parameters of the flow.
         """
         method = self.method
+        # `self.parameters` are pairs of a parameter's name in the flow and its tensor.
         gradients = torch.autograd.grad(loss, [parameter for _, parameter in self.parameters])
         norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
         # 1 if the norm is below the limit, otherwise the limit divided by the norm.
         clip_factor = (method.clip / norm.clamp(min=method.clip)).item()
-        beta1, beta2 = ADAM_BETAS
+        beta1, beta2 = ADAM_BETAS  # 0.9 and 0.999, the shares of the old moments that are kept
         with torch.no_grad():
             for (name, parameter), first_moment, second_moment, gradient in zip(
                 self.parameters, self.first_moments, self.second_moments, gradients, strict=True
@@ -294,7 +295,8 @@ class DecayedAdam:
                 second_moment.mul_(beta2).addcmul_(clipped, clipped, value=1 - beta2)
                 update = first_moment / (second_moment.sqrt() + method.epsilon)
                 # With the setting "tf" all parameters decay, as in the authors' TensorFlow code;
-                # with "port" all but the biases of last layers, as in the PyTorch port.
+                # with "port" all but the biases of the couplings' last layers, as in the PyTorch
+                # port.
                 has_no_decay = method.decay == "port" and name.endswith("last.bias")
                 if not has_no_decay:
                     update = update + method.weight_decay * parameter
@@ -353,7 +355,8 @@ class FlowMethod(EmbeddingTransform):
                 partner is not used.
 
         Returns:
-            The flow, and its loss at each step, in bits per dimension.
+            The flow, and its loss at each step: the sum of the two negative log-likelihoods, each
+            in bits per dimension.
 
         Raises:
             EncoderError: There are fewer than two pairs, or d cannot be halved ``levels`` times.
@@ -367,6 +370,7 @@ class FlowMethod(EmbeddingTransform):
                 x.shape[1], levels=self.levels, depth=self.depth, width=self.width, seed=self.seed
             )
             adam = DecayedAdam(flow, method=self)
+            # The indices of the pairs of each step's batch, in an order drawn by the seed.
             for pairs in self.batches(n_pairs=len(x) // 2):
                 first_sentences = torch.from_numpy(x[2 * pairs])
                 second_sentences = torch.from_numpy(x[2 * pairs + 1])
@@ -407,7 +411,7 @@ class FlowMethod(EmbeddingTransform):
             sentences: Pairs of texts, one after another; a last one without a partner is not used.
 
         Returns:
-            The parameters by name, float32.
+            The parameters of the flow by their names in it, float32.
 
         Raises:
             EncoderError: There are fewer than two pairs, or embeddings cannot be halved often

@@ -64,8 +64,9 @@ KINDS = {
 def is_factory(candidate: Any) -> bool:  # noqa: ANN401 - the object of a user's name
     """Return whether an object is an encoder, a class of encoders, or may be a function making one.
 
-    A function may make an encoder if it is not of Python's standard library, and if its annotation
-    does not say that it returns something else.
+    An encoder, or a class of encoders, is whatever has a method ``encode``. A function may make an
+    encoder if it is not of Python's standard library, and if its annotation does not say that it
+    returns a class without ``encode``.
     """
     if not isinstance(candidate, type) and callable(candidate):
         candidate = inspect.unwrap(candidate)
@@ -73,6 +74,7 @@ def is_factory(candidate: Any) -> bool:  # noqa: ANN401 - the object of a user's
         return can_encode(candidate)
     if candidate.__module__.partition(".")[0] in sys.stdlib_module_names:
         return False
+    # None without an annotation, and for one that is no class, such as a union or a text.
     return_type = _return_type(candidate)
     return return_type is None or can_encode(return_type)
 
@@ -123,7 +125,7 @@ def find_requirement(kind: str) -> Requirement:
                 f"{', '.join(get_args(Requirement))}; it is {format_repr(declared)}"
             )
         return cast(Requirement, declared)
-    # For a function, the class that its annotation says it returns; None without annotation.
+    # For a function, the class that its annotation says it returns; None if it names no class.
     encoder_type = _return_type(factory) if inspect.isfunction(factory) else factory
     if hasattr(encoder_type, "fit_texts"):
         return "texts"

@@ -53,17 +53,16 @@ FILE_PREFIXES = tuple(FILE_ENCODERS_BY_PREFIX)
 def load_encoder(
     name: str | Path, *, params: Mapping[str, Any] | None = None, catalogue: Catalogue | None = None
 ) -> Encoder:
-    """Return the encoder of a name or path.
+    """Return the encoder of a name or path, which carries its name in results and its card.
 
     An encoder that is fitted on texts (whitening, flow) cannot embed before its method
     ``fit_texts`` has been called with some.
 
     Args:
         name: A trained recipe (``recipe@3`` is its seed 3), a card's id, a card file, a checkpoint
-            folder, a Hub id, ``file:EMBEDDINGS`` for a file of embeddings,
-            ``similarities:FILE`` for scores of pairs,
-            ``package.module:Name`` of your own class, or an entry point of the group
-            ``stsbench.encoders``.
+            folder, a Hub id, ``file:EMBEDDINGS`` for a file of embeddings, ``similarities:FILE``
+            for scores of pairs, ``package.module:Name`` of your own class, or an entry point of the
+            group ``stsbench.encoders``.
         params: Values that replace the card's parameters, by name.
         catalogue: The cards to search; None for the project's.
 
@@ -88,8 +87,8 @@ def make_processor(
     The other encoder is the base. The transform, such as whitening, is fitted on texts. The
     function has the parameters of the transform and these: ``base``, a card or a checkpoint;
     ``base_params``, which replace parameters of its card; ``model``, the checkpoint of the base if
-    its card names none; and ``fit``, the name of the texts (:mod:`stsbench.bench.embedder`). It
-    raises CardError if the base is itself fitted on texts.
+    its card names none; and ``fit``, the name of the texts, by default the sentences of the task
+    that is scored. It raises CardError if the base is itself fitted on texts.
 
     Args:
         method: The class of the transform, an :class:`EmbeddingTransform`.
@@ -111,7 +110,7 @@ def make_processor(
         catalogue = catalogue or Catalogue()
         refusal = CardError(f"base '{base}' is itself fitted on texts; name an encoder that is not")
         # Checked before the base is made: a card that names itself as its base would have no end.
-        card_path = _find_card(base, catalogue)
+        card_path = _find_card(base, catalogue)  # None if it names no card
         if card_path is not None:
             card = read_card(card_path, EncoderCard)
             if find_requirement(card.kind) == "texts":
@@ -176,8 +175,8 @@ def expand_recipe(spec: str, catalogue: Catalogue) -> list[str]:
         catalogue: The cards to search.
 
     Returns:
-        For example ``simcse@0+pooling=max`` and ``simcse@1+pooling=max``; for any other name a
-        list of this name alone.
+        For example ``simcse@0+pooling=max`` and ``simcse@1+pooling=max``; for any other name, and
+        for one with a seed, a list of this name alone.
 
     Raises:
         EncoderError: A run of the recipe is not finished, or its record is broken.
@@ -185,7 +184,7 @@ def expand_recipe(spec: str, catalogue: Catalogue) -> list[str]:
     recipe = _find_trained_runs(spec, catalogue)
     if len(recipe.runs) < 2:
         return [spec]
-    # The parameters with their "+", which follow the seed.
+    # `recipe.name` is the beginning of the name; behind it are the parameters with their "+".
     suffix = spec[len(recipe.name) :]
     return [f"{recipe.name}@{run.seed}{suffix}" for run in recipe.runs]
 
@@ -238,13 +237,13 @@ def _find_trained_runs(spec: str, catalogue: Catalogue) -> _RecipeRuns:
     stem = _without_seed_and_params(spec)
     # The files of the encoders' cards, by the cards' names; "trainers" are the recipes.
     cards = catalogue.paths("baselines")
-    # Runs are found by the name of a recipe, also of one that has no card any more. They are not
-    # found by the name of an encoder's card, by a path, or by the name of an installed kind.
+    # Runs are found by the name of a recipe, also of one without a card. They are not found by the
+    # name of an encoder's card or of an installed kind, by a path, a Hub id or an address in code.
     is_other_name = stem in cards or _is_location(stem) or stem in _entry_points()
     if is_other_name and stem not in catalogue.paths("trainers"):
         return _RecipeRuns(spec, params={}, runs=[])
     # A recipe may have been trained with other values of parameters, which are then part of the
-    # name of its runs. So names are tried from the longest on; what follows are parameters.
+    # name of its runs. So the longest name is tried first. A name with a seed has one run at most.
     for name, params in split_params(spec):
         runs = read_trained_runs(name)
         if runs:
@@ -310,6 +309,7 @@ def _find_loader(
     Raises:
         UnknownName: The name stands for nothing.
         EncoderError: It is the name of an untrained recipe, of a missing file, or of a task.
+        CardError: A parameter is both in the name, not of a trained recipe, and in ``params``.
     """
     recipe = _find_trained_runs(spec, catalogue)
     if recipe.runs:
@@ -332,7 +332,7 @@ def _find_loader(
     is_file = spec.startswith(FILE_PREFIXES)
     if is_file and Path(spec.partition(":")[2]).is_file():
         return partial(_load_from_file, spec, params, catalogue)
-    for stem, stem_params in split_params(spec):
+    for stem, stem_params in split_params(spec):  # each way to split it, the longest stem first
         # Entry points are looked up last, because that reads a file of every installed package.
         is_recognised = stem in cards or _is_location(stem) or _is_folder(stem)
         if stem_params and (is_recognised or stem in _entry_points()):
@@ -460,7 +460,7 @@ def _load_from_card(
             f"the card of '{name}' names no checkpoint to fetch",
             hint=card.note or "pass `params=model=FOLDER`",
         )
-    factory = ENCODERS.load(card.kind)
+    factory = ENCODERS.load(card.kind)  # the class or function that makes its encoders
     params_in_name = dict(params)
     if _names_checkpoint_by_hashes(card, catalogue):
         # Such files are the same in any folder, so the folder is no part of the name.
@@ -504,15 +504,15 @@ def _merge_into_card_params(card: EncoderCard, params: dict[str, Any]) -> dict[s
         card_params.pop("package")
         card_params.pop("subfolder", None)
     merged = card_params | params
-    if card.kind in KINDS:
-        # If the user replaces the checkpoint, the card's revision does not belong to it.
+    if card.kind in KINDS:  # our own kinds; a user's may have another meaning for `revision`
+        # The card's revision stays in `merged`, but is no error beside the user's checkpoint.
         revision_params = params if "model" in params else merged
         _check_revision(revision_params, merged)
     return merged
 
 
 def _names_checkpoint_by_hashes(card: EncoderCard, catalogue: Catalogue) -> bool:
-    """Return whether a card has the hashes of its checkpoint's files, but not where they are.
+    """Return whether a card has ``sha256``, the hashes of its checkpoint's files, but no ``model``.
 
     If the card names another encoder with a card as its base, that card is looked at instead.
     """
@@ -542,7 +542,7 @@ def _load_from_file(spec: str, params: dict[str, Any], catalogue: Catalogue) -> 
     """
     prefix, _, file = spec.partition(":")
     path = Path(file)
-    names = [
+    names = [  # of the ends of the path, shortest first; without the parameter `texts`
         variant_name(stem, params, excluded=FileEncoder.RUNTIME_PARAMETERS)
         for stem in candidate_names(path, catalogue)
     ]
@@ -580,7 +580,7 @@ def _load_from_checkpoint(spec: str, params: dict[str, Any], catalogue: Catalogu
             raise CardError(
                 f"'{key}' would be another encoder than '{spec}'; give it as the encoder itself"
             )
-    _check_revision(params, {"model": spec})
+    _check_revision(params, {"model": spec})  # raises for a folder with a revision
     location = {key: str(params[key]) for key in ("revision", "subfolder") if key in params}
     folder = locate_checkpoint(spec, **location).folder
     # The names that the encoder may have, the shortest first.
@@ -621,7 +621,7 @@ def _load_from_saved_folder(
         names: The names that the encoder may have, of which it has the first.
     """
     encoder = build_encoder(
-        ENCODERS.load_own(description.kind),
+        ENCODERS.load_own(description.kind),  # no kind but ours, as the file may be anyone's
         name=names[0],
         params={"model": str(folder), **description.params, **params},
         message_prefix=f"{folder}/{SAVED_FILE}",
@@ -632,7 +632,7 @@ def _load_from_saved_folder(
         name=names[0],
         candidate_names=names,
         encoder=encoder,
-        claimed_run=TrainedRun.read(folder) if has_record else None,
+        claimed_run=TrainedRun.read(folder) if has_record else None,  # it may be false
     )
 
 
@@ -640,8 +640,8 @@ def _check_revision(revision_params: Mapping[str, Any], params: Mapping[str, Any
     """Raise an error if a revision, a commit on the Hub, is set for a checkpoint on this machine.
 
     Args:
-        revision_params: The parameters by name, among which may be the checkpoint's ``revision``.
-        params: The parameters that locate the checkpoint: ``model`` or ``package``.
+        revision_params: Parameters by name; the value ``unpinned`` of ``revision`` counts as none.
+        params: Where the checkpoint is: ``model`` (a folder or Hub id) or ``package`` (installed).
 
     Raises:
         CardError: There is such a revision.

@@ -64,6 +64,7 @@ def is_name(value: object) -> bool:
     A folder is called by it. So it must be one line of text without control characters, and have
     a character other than a full stop or a blank.
     """
+    # A string that is not empty, and has no half of a surrogate pair.
     if not _is_text(value):
         return False
     # The function replaces control characters, except for tabs and line ends.
@@ -147,7 +148,8 @@ def read_metadata(encoder: object) -> EncoderMetadata:
     """Read from an encoder's attributes what results record about it, such as its device.
 
     The device is known only after it has embedded. If the encoder is made from another one, its
-    ``base``, then the fields of :data:`INHERITED_FIELDS` that it lacks are those of the base.
+    ``base``, then the fields of :data:`INHERITED_FIELDS` that it lacks are those of the base: the
+    checkpoint's revision, the type of the numbers and the device.
 
     Args:
         encoder: An encoder, which may be of a user's own class.
@@ -205,6 +207,7 @@ def describe_prompt(encoder: object) -> str | None:
         The text with ``{}`` in place of the sentence; empty if there is no prompt. None if that is
         unknown: a user's own class has no attribute ``prompt``, or one that is no text.
     """
+    # The encoder that reads sentences itself.
     encoder = _innermost_base(encoder)
     # One of our own classes without the attribute has no prompt.
     prompt = getattr(encoder, "prompt", "" if is_own_class(type(encoder)) else None)
@@ -230,6 +233,7 @@ def count_cut(encoder: object, sentences: Sequence[str]) -> int | None:
         return 0
     if not is_own_class(type(encoder)):
         return None
+    # The encoder's own method of this name, which takes the sentences.
     count = getattr(encoder, "count_cut", None)
     return count(sentences) if count is not None else None
 
@@ -245,7 +249,8 @@ def find_base(encoder: object) -> Encoder | None:
     """Return the encoder from which an encoder is made: its attribute ``base``.
 
     Returns:
-        None if there is no such attribute, or if it is no encoder.
+        None if there is no such attribute, or if it is no encoder: it is a class, or lacks
+        ``name``, ``fingerprint`` or ``encode``.
     """
     base = getattr(encoder, "base", None)
     return cast(Encoder, base) if is_encoder(base) else None
@@ -294,6 +299,7 @@ def check_encoder(candidate: object, subject: str) -> Encoder:
             f"{subject}: {candidate.__name__} is a class, not an encoder; "
             f"give {candidate.__name__}(…)"
         )
+    # The attributes are name, fingerprint and encode.
     for name in REQUIRED_ATTRIBUTES:
         try:
             _check_attribute(candidate, name, value=getattr(candidate, name), subject=subject)
@@ -309,6 +315,7 @@ def check_encoder(candidate: object, subject: str) -> Encoder:
     encoder = cast(Encoder, candidate)
     # It must be callable with the sentences alone.
     check_signature(encoder.encode, f"{subject}: encode of {type(encoder).__name__}")
+    # An encoder that changes the embeddings of its base.
     if isinstance(encoder, PostProcessor):
         _check_attribute(encoder, name="base", value=encoder.base, subject=subject)
     # Both of these are called for their checks: they raise EncoderError for a bad attribute.
@@ -319,19 +326,20 @@ def check_encoder(candidate: object, subject: str) -> Encoder:
     return encoder
 
 
-def check_signature(function: Callable[..., object], subject: str) -> None:
-    """Raise an error if a function cannot be called with a list of sentences as its only argument.
+def check_signature(function: Callable[..., object], subject: str, *, n_arguments: int = 1) -> None:
+    """Raise an error if a function cannot be called with sentences as its only arguments.
 
     Args:
         function: The function, for example the method ``encode`` of a user's encoder.
         subject: The beginning of the message.
+        n_arguments: 1 for one list of sentences; 2 for two sentences, or two lists of them.
 
     Raises:
-        EncoderError: The function has other required parameters, or none.
+        EncoderError: The function has other required parameters, or too few.
     """
     try:
         # Binds an argument to the function's parameters without calling it.
-        inspect.signature(function).bind([])
+        inspect.signature(function).bind(*[[]] * n_arguments)
     except ValueError:
         # The signature is unknown, for example of a function written in C.
         return
@@ -344,7 +352,7 @@ def check_signature(function: Callable[..., object], subject: str) -> None:
 def check_sentences(sentences: object) -> None:
     """Raise an error if an argument is no list of texts, or is one text in place of a list.
 
-    One text would be embedded letter by letter.
+    One text would be embedded letter by letter. What cannot be iterated over is not refused here.
 
     Raises:
         EncoderError: It is one text, or has an element that is no text.

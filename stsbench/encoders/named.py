@@ -55,7 +55,8 @@ class NamedEncoder:
         """Return whether the encoder's training text holds a task's test sentences.
 
         It is said by the encoder's card; for an encoder that was trained here, by the record of its
-        training, ``self.run``. The texts that it is fitted on are training text too.
+        training, ``self.run``. The texts that it is fitted on are training text too:
+        ``self.fitted_on_task`` says that sentences which are scored are among them.
 
         Args:
             task: The name of the task.
@@ -117,8 +118,8 @@ class NamedEncoder:
     def missing_languages(self, task_card: TaskCard) -> list[str]:
         """Return the codes of a task's languages that the encoder's card does not name.
 
-        The list is empty if the encoder has no card, if its card names no languages, or if the user
-        replaces the card's network by another one.
+        The list is empty if the encoder has no card, if its card names no languages, or if its name
+        has a parameter that replaces the card's network, as in ``minilm+model=…``.
         """
         if self.card is None or not self.card.languages or replaces_network(self.name):
             return []
@@ -130,6 +131,7 @@ class NamedEncoder:
 
         It depends on the encoder, and on the texts that it is fitted on if it is fitted.
         """
+        # The encoder's own; for a user's code with the class or function that made the encoder.
         fingerprint = encoder_identity(self.encoder)
         if fingerprint is None or self.texts_digest is None:
             return fingerprint
@@ -150,6 +152,7 @@ class NamedEncoder:
             A list of one note, or an empty list.
         """
         metadata = read_metadata(self.encoder)
+        # The commit that was fetched; None if the checkpoint is not from the Hub.
         commit = metadata.revision
         revision_asked = metadata.revision_asked
         if commit is None or revision_asked in (None, commit):
@@ -173,8 +176,8 @@ def variant_name(name: str, params: Mapping[str, Any], *, excluded: Sequence[str
     """Return the name of an encoder with replaced parameters, as in ``minilm+pooling=max``.
 
     Parameters are sorted by their names. Those that only decide where the encoder runs
-    (``RUNTIME_PARAMETERS``) are no part of the name. A path of a file is without its folder, and a
-    secret is replaced by ``REDACTED``.
+    (``RUNTIME_PARAMETERS``: the device) are no part of the name. An absolute path is without its
+    folders. A secret, known by the parameter's name or by its look, is replaced by ``REDACTED``.
 
     Args:
         name: The name of the encoder.
@@ -192,8 +195,8 @@ def variant_name(name: str, params: Mapping[str, Any], *, excluded: Sequence[str
 def candidate_names(path: Path, catalogue: Catalogue) -> list[str]:
     """Return the names that an encoder from a folder may have, the shortest first.
 
-    They are the ends of the folder's path, for example ``final`` and ``runA/final``, without those
-    that are names of cards or recipes.
+    They are all ends of the folder's path, for example ``final``, ``runA/final`` and so on up to
+    the whole path, without those that are names of cards or recipes.
 
     Args:
         path: The folder of a checkpoint.

@@ -70,10 +70,11 @@ class RuntimeFile:
         self.path = folder / name
         if self.path.suffix == ".xml":
             weights_names = {self.path.with_suffix(".bin").name}
-            # The fewest bits of its quantised weights; None if none is quantised.
+            # The fewest bits of its quantised weights; None if none is quantised. The pattern finds
+            # the digit in types such as element_type="i8" and "u4".
             self.bits = min(map(int, _QUANTISED.findall(self.path.read_bytes())), default=None)
         else:
-            # This sets `bits` too.
+            # This sets `bits` too, and `depends_on_batch`, which is False otherwise.
             weights_names = self._read_onnx()
         for weights_name in sorted(weights_names):
             # A path that is split by Windows' rules is split by any: both slashes, drives, roots.
@@ -138,7 +139,9 @@ class RuntimeFile:
 
     @property
     def origin_note(self) -> str:
-        """How the file was made, as a note in a text file beside it says; empty without a note.
+        """How the file was made, as a note beside it says; empty without a note.
+
+        The note of ``model.onnx`` is the file ``model.onnx.made.txt``.
 
         Raises:
             DataError: The note is longer than ``_MAX_NOTE_BYTES``.

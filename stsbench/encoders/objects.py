@@ -64,6 +64,7 @@ def resolve_encoder(
         raise EncoderError(
             "params replace those of a card; they have no effect beside an encoder that is loaded"
         )
+    # Functions, and objects of other libraries, are wrapped as a FunctionEncoder.
     resolved = _resolve_object(candidate, catalogue, name=name, params=params)
     if batch_size is None:
         return resolved
@@ -91,16 +92,17 @@ def _resolve_object(
         EncoderError: The object is no encoder, or cannot have this name.
     """
     if isinstance(candidate, str | Path):
-        if name is not None:
+        if name not in (None, str(candidate)):
             raise EncoderError(
-                f"'{candidate}' is a name already, by which its results are found; "
-                f"leave out name='{name}'"
+                f"'{candidate}' is a name already, by which its results are found, so that it "
+                f"cannot be called '{name}'; give it without a name, in a list for example"
             )
         return load_named(str(candidate), params=params, catalogue=catalogue)
     if isinstance(candidate, NamedEncoder):
         named_encoder = candidate
     else:
-        # With the card and the name that it was loaded with, or else its own name.
+        # With the card and the name that it was loaded with, or else its own name. An object that
+        # lacks only a name is wrapped too if the user gives one.
         encoder = wrap_object(candidate, named=name is not None)
         named_encoder = find_named(encoder, catalogue)
     if name is None:
@@ -113,6 +115,7 @@ def _resolve_object(
             f"{format_repr(name)} cannot be the name of an encoder of your own: "
             "give one line of text that is not the name of a card"
         )
+    # No other names are tried for its results.
     return replace(named_encoder, name=name, candidate_names=())
 
 
@@ -139,6 +142,7 @@ def wrap_object(candidate: object, *, named: bool = False) -> Encoder:
         return _wrap_transformer(first, second)
     if _is_cross_encoder(candidate):
         return wrap_pair_scorer(candidate)
+    # The classes of libraries are told by their names, and no library is imported for that.
     is_static_model = _is_instance(candidate, package="model2vec", class_name="StaticModel")
     if is_static_model and not is_encoder(candidate):
         encoder = FunctionEncoder(cast(Encoder, candidate).encode)
@@ -243,7 +247,7 @@ def _call_in_batches(encoder: FunctionEncoder, *columns: Sequence[str]) -> npt.N
     """Call a user's function with lists of texts, and return its results as one array of n rows.
 
     The function is called several times, with at most ``encoder.batch_size`` texts per list; once
-    if that is None.
+    if that is None, or if there are no texts.
 
     Args:
         encoder: The encoder with the function.
@@ -297,11 +301,14 @@ def wrap_pair_scorer(
         if batch_size is not None or order != "given":
             raise EncoderError(f"'{candidate.name}' has its own batches and order of sentences")
         return candidate
-    if not callable(candidate) or isinstance(candidate, type):
+    if not callable(candidate) or isinstance(candidate, type) or can_encode(candidate):
         raise EncoderError(
             f"{format_repr(candidate)} scores no pairs; give a function of two sentences, a "
-            "CrossEncoder, or an object of a subclass of stsbench.PairScorer"
+            "CrossEncoder, or an object of a subclass of stsbench.PairScorer; what embeds "
+            "sentences is for stsbench.evaluate"
         )
+    subject = f"a function of {'two sentences' if batch_size is None else 'two lists'}"
+    check_signature(candidate, subject, n_arguments=2)
     return FunctionScorer(candidate, batch_size=batch_size, order=order)
 
 
@@ -322,6 +329,7 @@ def is_encoder_pair(candidate: object) -> bool:
     if isinstance(second, str):
         embeddings_api = getattr(first, "embeddings", None)
         return callable(getattr(embeddings_api, "create", None))
+    # The class is told by its name, so that transformers is not imported.
     return callable(second) and _is_instance(
         first, package="transformers", class_name="PreTrainedModel"
     )
@@ -387,6 +395,7 @@ def _wrap_transformer(model: Any, tokenizer: Any) -> FunctionEncoder:  # noqa: A
         model.eval()
         try:
             with torch.inference_mode():
+                # Without a head, such as that of a classifier.
                 states = model.base_model(**batch).last_hidden_state
         finally:
             model.train(was_training)

@@ -113,6 +113,7 @@ class PairScorer:
                 per pair.
         """
         check_sentences(texts)
+        # The mark is the beginning of each joined pair.
         if not all(text.startswith(PAIR_MARK) for text in texts):
             raise EncoderError(f"'{self.name}' scores pairs of sentences and has no embeddings")
         pairs = list(map(split_pair, texts))

@@ -55,6 +55,7 @@ def quantise_onnx(name: str | Path, out: Path) -> None:
 
     def write_onnx(encoder: Encoder, model: RuntimeModel, path: Path) -> str:
         """Write the int8 file of an encoder's model to a path; return how it was made."""
+        # From the float32 file that the runtime has loaded.
         quantise_weights(model.file.path, path)
         return (
             "made int8 by the dynamic quantisation of onnxruntime "
@@ -145,6 +146,7 @@ def _write_quantised_copy(
     """
     if out.exists():
         raise OutputError(f"{out} is there already; give a folder that is not")
+    # The runtime has loaded the checkpoint's float32 file, or one that is exported into the cache.
     encoder = load_encoder(name, params={"backend": backend})
     if not isinstance(encoder, TransformerEncoder | SentenceTransformerEncoder):
         raise CardError(f"'{name}' has no transformer of its own; give a checkpoint that has one")
@@ -159,6 +161,7 @@ def _write_quantised_copy(
         model = encoder.network[0].model
     # The copy is made in a scratch folder, which gets the name `out` when it is complete.
     scratch = make_scratch_path(out)
+    # The transformer may be in a folder inside the checkpoint's.
     int8_path = scratch / encoder.backend.folder.relative_to(folder) / int8_name
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -100,13 +100,14 @@ class TrainedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """The hash that its results carry: of the recipe, the files of its base, and its text.
+        """The hashes that its results carry, ``A started from B``.
 
-        The base is the checkpoint that the training started from.
+        ``A`` is that of the recipe, and of the base's files if the user replaced the base, which is
+        the checkpoint that the training started from. ``B`` is of the base's files and the text.
         """
         card = self.card
         other_base = self.base_files if self._has_other_base(card) else None
-        # The hash of the whole text, also if the run drew only some rows of it.
+        # If the run drew only some rows, `drawn_from` is the hash of the whole text, else empty.
         text_hash = self.corpus.drawn_from or self.corpus.sha256
         return trained_digest(card, other_base=other_base, files=self.base_files, corpus=text_hash)
 
@@ -117,12 +118,15 @@ class TrainedRun(msgspec.Struct, frozen=True, kw_only=True):
         path: it still is the same if it has all files whose hashes are in the recipe, and if the
         weights are among these.
 
+        Without a checkpoint of the user's, or of the recipe's, none was replaced.
+
         Args:
             card: The recipe.
         """
         recipe_names_base = bool(card.base.model or card.base.recipe)
         if not recipe_names_base or not self.user_base:
             return False
+        # By the names of files, as in `self.base_files`.
         expected_hashes = card.base.sha256
         names_weights = any(name.endswith((".safetensors", ".bin")) for name in expected_hashes)
         has_all_files = set(self.base_files.values()) >= set(expected_hashes.values())
@@ -180,7 +184,8 @@ def read_trained_runs(recipe: str, out: Path | None = None) -> list[TrainedRun]:
 def list_trained_variants(recipe: str) -> list[str]:
     """Return the names of a recipe's finished runs that have other values of its parameters.
 
-    Such a name is, for example, ``recipe+steps=30``. Names are sorted, and listed once.
+    Such a name is, for example, ``recipe+steps=30``, without a seed. Its runs are in the folders
+    ``RUNS/recipe+steps=30/seed3``. Names are sorted, and listed once.
 
     Raises:
         EncoderError: A record is broken.
@@ -213,6 +218,7 @@ def find_run_folders(recipe: str, out: Path | None = None) -> list[Path]:
         recipe: The name of a recipe; ``name@3`` stands for its run with seed 3 alone.
         out: The folder of all runs; None for the one of the settings.
     """
+    # The seed is None if the name has none.
     name, selected_seed = _split_name_and_seed(recipe)
     recipe_folder = (out or settings.runs_folder()) / name.replace("/", "--")
     try:
@@ -311,6 +317,8 @@ class TrainingStart(msgspec.Struct, frozen=True, kw_only=True):
 
 def describe_recipe_difference(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> str:
     """Return a text on the first value of a recipe that differs from that of an earlier run.
+
+    Tables are compared in the order of ``current``; one that only ``earlier`` has is ignored.
 
     Args:
         earlier: The recipe as the run has recorded it: tables by name, and in each the values by
@@ -414,6 +422,7 @@ class UnfinishedRun:
         start = None if is_finished else TrainingStart.read(folder)
         if start is None:
             return None
+        # A command that is not known is composed from the recipe's folder and the seed.
         command = start.command or f"stsbench train {folder.parent.name} --seeds {start.seed}"
         # With " --on " the command itself distributes the training; otherwise torchrun must start
         # one process per device.
@@ -428,6 +437,9 @@ def read_unfinished_runs(recipe: str) -> list[UnfinishedRun]:
 
     Args:
         recipe: The name of a recipe; ``name@3`` stands for its run with seed 3 alone.
+
+    Raises:
+        OutputError: The record of a run's start is broken.
     """
     runs = [UnfinishedRun.read(folder) for folder in find_run_folders(recipe)]
     return [run for run in runs if run is not None]

@@ -81,7 +81,7 @@ class RuntimeModel(torch.nn.Module):
         self.file_names: dict[str, str] = {}
         """The names of the needed outputs in the file, by their names in the network."""
         for name in network.outputs:
-            # Older exports have other names for some outputs.
+            # Older exports call the last layer's states "token_embeddings".
             self.file_names[name] = name if name in outputs else OLD_OUTPUT_NAMES.get(name, name)
         missing = [name for name, file_name in self.file_names.items() if file_name not in outputs]
         if missing:
@@ -128,6 +128,7 @@ class RuntimeModel(torch.nn.Module):
             arrays = self._run_each_sentence(ids, mask)
         else:
             arrays = self._run_batch(ids, mask)
+        # The arrays have the names of the file, and the outputs those of the network.
         outputs = {
             name: torch.from_numpy(arrays[file_name]) for name, file_name in self.file_names.items()
         }
@@ -183,6 +184,7 @@ class RuntimeModel(torch.nn.Module):
         n_tokens = ids.shape[1]
         batch_outputs = {}
         for name in outputs_of_sentences[0]:
+            # States (1, t, h) are padded with zeros; the output (1, h) of a head is left as it is.
             padded = [_pad_states(outputs[name], n_tokens) for outputs in outputs_of_sentences]
             batch_outputs[name] = np.concatenate(padded)
         return batch_outputs
@@ -242,7 +244,8 @@ class _StatesByLayer:
 
         Args:
             model: The model: its number of layers is read, and its file is named in errors.
-            outputs: Its outputs, by the names that ``output_name`` gives hidden states.
+            outputs: Its outputs by name: ``last_hidden_state`` for the last layer, and for example
+                ``hidden_states.3`` for another one.
         """
         self.model = model
         self.outputs = outputs
@@ -257,6 +260,7 @@ class _StatesByLayer:
             EncoderError: The file does not output this layer.
         """
         depth = self.model.config.num_hidden_layers
+        # By a name such as "hidden_states.3"; "last_hidden_state" for the last layer.
         states = self.outputs.get(output_name(layer, depth))
         if states is None:
             raise EncoderError(
@@ -314,6 +318,8 @@ def export_network(network: Network, *, int8: bool = False) -> RuntimeFile:
     """
     packages = ["torch", "transformers", "onnxscript", *(["onnxruntime"] if int8 else [])]
     versions = {name: version(name) for name in packages}
+    # `network.state` holds the hashes of the checkpoint's files. CODE_VERSION is raised with a
+    # change of this code that can change an embedding.
     cache_key = json.dumps(
         [CODE_VERSION, network.state, list(network.outputs), versions], sort_keys=True
     )

@@ -84,7 +84,7 @@ class SimilarityFile(FileEncoder, PairScorer):
             raise EncoderError(
                 f"{self.path} has no sentences, so that its scores are for one task, not for "
                 f"{len(pairs_by_task)}",
-                remedy=Remedy("texts"),
+                remedy=Remedy("pairs"),
             )
         for pairs in pairs_by_task.values():
             self._index_pairs(pairs)
@@ -101,7 +101,7 @@ class SimilarityFile(FileEncoder, PairScorer):
         if len(pairs) != len(self.embeddings):
             raise EncoderError(
                 f"{self.path} has {len(self.embeddings):,} scores for {len(pairs):,} pairs",
-                remedy=Remedy("texts"),
+                remedy=Remedy("pairs"),
             )
         self.row_by_text = map_texts_to_rows(self.path, self.embeddings, pairs)
 

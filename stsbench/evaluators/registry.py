@@ -50,7 +50,8 @@ def replace_fields(protocol: Any, values: Mapping[str, Any]) -> Any:  # noqa: AN
         values: The new values by field name; each is converted to the type of its field.
 
     Raises:
-        ProtocolError: The protocol lacks a field, or a value is not valid for its field.
+        ProtocolError: The protocol lacks a field (the message suggests names that are spelled like
+            it), or a value is not valid for its field.
     """
     # The type of each field, by the field's name.
     hints = get_type_hints(type(protocol), include_extras=True)
@@ -82,6 +83,7 @@ def make_task_evaluator(task: str, card: TaskCard, protocol: Mapping[str, Any]) 
         StsbenchError: The evaluator or the protocol does not exist, or a field of the protocol is
             missing, unknown or not valid.
     """
+    # EVALUATORS knows the class of each evaluator by its name in cards, such as ``sts``.
     evaluator_class = EVALUATORS.load(card.evaluator)
     name = str(protocol["name"])
     # The protocol with the default values of its fields; look_up raises an error for another name.
@@ -90,6 +92,7 @@ def make_task_evaluator(task: str, card: TaskCard, protocol: Mapping[str, Any]) 
     if missing_fields:
         raise ProtocolError(f"protocol '{name}': '{missing_fields[0]}' is missing")
     values = {key: value for key, value in protocol.items() if key != "name"}
+    # The class also gets the options of the card.
     return make_evaluator(
         evaluator_class, protocol=replace_fields(registered, values), card=card, task=task
     )

@@ -140,6 +140,7 @@ class RelatednessEvaluator:
         test_scores = self.recompute(
             {"gold": gold, "prediction": predictions, **sentence_columns(*splits["test"].sides)}
         )
+        # The number of zero vectors among the embeddings of all splits.
         zero_vectors = sum(items.pool.zero_rows for items in items_by_split.values())
         notes = list(test_scores.notes)
         if zero_vectors:
@@ -178,8 +179,10 @@ class RelatednessEvaluator:
             # One classifier is trained for each weight decay: here a single one, without decay.
             decays=[0.0],
         )
+        # Drawn by the seed, (5, w), a row per class.
         weights = starting_weights(seed, train.pool.width, N_CLASSES)
         # An event that is never set: nothing cancels this training.
+        # A _Regressor's "accuracy" at a check is the correlation on ``fold.development``.
         regressor = _Regressor(fold, weights, training_protocol, cancelled=Event())
         # The name of the correlation by which the weights are chosen.
         regressor.selection = protocol.selection
@@ -202,7 +205,7 @@ class RelatednessEvaluator:
         prediction, gold = (
             np.asarray(items[name], dtype=np.float64) for name in ("prediction", "gold")
         )
-        # CorrelationName is the type of the names of all correlations.
+        # CorrelationName is the type of the two names: ``pearson`` and ``spearman``.
         scores = {
             metric: correlate(prediction, gold, metric) for metric in get_args(CorrelationName)
         }
@@ -212,6 +215,7 @@ class RelatednessEvaluator:
                 "every test pair gets the same prediction: "
                 "no correlation exists, and 0 stands for it"
             )
+        # This adds the 95% interval of the score.
         return score_pairs(
             items,
             prediction,
@@ -291,6 +295,9 @@ def _make_pairs(name: str, split: PairSplit, embed: Embed) -> ProbeItems:
     The features of a pair are ``|u - v|`` and ``u * v``, where u and v are the embeddings of its
     sentences. Its label is the gold score, from 0 to ``N_CLASSES``, which is 5.
 
+    The items are sorted as in SentEval's toolkit: by the number of words of the first sentence, of
+    the second one, then by gold score. Their ``indices`` are their rows in the split.
+
     Args:
         name: The split's name, for messages.
         split: The split.
@@ -308,6 +315,7 @@ def _make_pairs(name: str, split: PairSplit, embed: Embed) -> ProbeItems:
             f"split '{name}' has gold scores outside 0 to {N_CLASSES}: "
             "no soft labels can be made of them"
         )
+    # Embeddings of at most 4 GiB are held in memory.
     return make_items(split, embed, features="abs_mul", memory=MAX_EMBEDDINGS_BYTES)
 
 

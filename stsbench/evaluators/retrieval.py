@@ -31,10 +31,7 @@ from stsbench.evaluators.base import (
 from stsbench.evaluators.probe.items import first_weights
 from stsbench.evaluators.probe.minibatch import TrainedWeights
 from stsbench.numbers.dependence import ItemDependence
-from stsbench.numbers.intervals import (
-    IMAGE_INTERVAL_METHOD,
-    share_interval,
-)
+from stsbench.numbers.intervals import IMAGE_INTERVAL_METHOD, share_interval
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -104,9 +101,9 @@ class RetrievalEvaluator:
         self.memory = memory
 
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
-        """Train maps of images and captions on ``train``, and score how well ``test`` is found.
+        """Train maps of images and captions on ``train``, and return the mean recall on ``test``.
 
-        The epoch whose maps are used is chosen on ``validation``.
+        The epoch whose maps are used is chosen on ``validation``; its recall is in ``scores`` too.
 
         Args:
             splits: These three splits, images with captions.
@@ -116,7 +113,7 @@ class RetrievalEvaluator:
         Raises:
             DataError: The splits are others, have too few images or captions, or captions that are
                 not in the order of their images.
-            EncoderError: The embeddings are too large to train on.
+            EncoderError: The embeddings are too large to train on: the maps give NaN.
         """
         device = self.device or resolve_device_name("auto")
         caption_splits = require_splits(
@@ -130,7 +127,7 @@ class RetrievalEvaluator:
             checks.append(inspect_embeddings(embeddings))
             n_values = split.image_features.size + embeddings.shape[0] * embeddings.shape[1]
             bytes_per_float32 = 4
-            # Only the training split is read often enough to be worth the memory.
+            # Held on the device? Only the training split is read often enough to be worth it.
             hold = name == "train" and bytes_per_float32 * n_values <= self.memory
             rows_by_split[name] = ImagesAndCaptions(
                 images=IndexedRows(split.image_features, device, hold=hold),
@@ -199,9 +196,11 @@ class RetrievalEvaluator:
         # Images are in the order of the split: a fold is this many that follow each other.
         size = self.protocol.fold_images
         folds = [ranks[start : start + size] for start in range(0, len(ranks), size)]
+        # By name, recalls in [0, 1]: i2t.recall@1, ..., t2i.recall@10, and the two median ranks.
         scores = mean_scores(folds)
         recalls = [value for name, value in scores.items() if ".recall@" in name]
         score = sum(recalls) / len(recalls)
+        # The interval counts images as independent of each other.
         return Scores(
             score=score,
             scores={"mean_recall": score, **scores},
@@ -353,6 +352,7 @@ def mean_scores(folds: Sequence[IndexArray]) -> dict[str, float]:
     Returns:
         The scores by name, such as ``i2t.recall@5``, in [0, 1], and ``t2i.median_rank``.
     """
+    # fold_scores returns eight numbers in the order of SCORE_NAMES; its recalls are in points.
     means = np.mean([fold_scores(ranks) for ranks in folds], axis=0).tolist()
     return {
         name: mean / 100 if ".recall@" in name else mean
@@ -495,7 +495,7 @@ def train_maps(
     import torch
 
     sizes = (train.images.shape[1], train.captions.shape[1])
-    # The generator, which is also returned, is not needed any more.
+    # Weight (projection, size) and bias of each map; the returned generator is not needed.
     tensors, _ = first_weights(seed, *((size, protocol.projection) for size in sizes))
     # Weight and bias of the images' map, then weight and bias of the captions' map.
     maps = [tensor.to(device).requires_grad_() for tensor in tensors]
@@ -504,7 +504,7 @@ def train_maps(
     best = TrainedWeights()
     failures = 0
     epochs = 0
-    # There are max_epochs + 1 epochs at most, as in SentEval's toolkit.
+    # At most max_epochs + 1 epochs, as in SentEval's toolkit; ``best.accuracy`` starts at -inf.
     while failures <= protocol.tenacity and epochs <= protocol.max_epochs:
         order = rng.permutation(len(train.image_of_caption))
         for start in range(0, len(order), protocol.batch_size):
@@ -595,7 +595,7 @@ def rank_folds(
         captions = project_to_unit(
             split.captions.take(caption_indices), caption_weight, caption_bias
         )
-        # Without this check, NaN would be compared like numbers and give ranks without meaning.
+        # NaN is no unit vector; compared like a number, it would give ranks without meaning.
         if not (_are_unit_vectors(images) and _are_unit_vectors(captions)):
             raise EncoderError(
                 "the trained maps give no finite numbers: the embeddings are too large to train on"

@@ -64,7 +64,8 @@ class StsProtocol:
         """Check that metric, aggregation and similarity name functions that exist.
 
         Each field has a table of functions by name. The similarity alone may be None, for an
-        encoder that scores pairs itself.
+        encoder that scores pairs itself. ``suggest`` returns the end of the message: names of the
+        table that are spelled like the wrong one, or nothing.
 
         Raises:
             ProtocolError: A name is not in its table.
@@ -112,7 +113,8 @@ class StsEvaluator:
 
         Args:
             splits: One PairSplit, under any name.
-            embed: Embeds its sentences, or returns the scores of its pairs.
+            embed: Embeds its sentences. If the protocol's similarity is None: returns the scores of
+                its pairs, which are the similarities.
             seed: Not used: nothing is drawn.
 
         Returns:
@@ -136,10 +138,11 @@ class StsEvaluator:
                 hint="use protocol 'simcse', or a data folder (`data`) with the subsets",
             )
         if self.protocol.similarity is None:
+            # One result for each sentence of an item but the first, here the second.
             (pair_scores,) = read_pair_scores(split, embed)
             similarities = {"similarity": pair_scores}
         else:
-            # Beside the protocol's similarity, further ones are computed to be reported.
+            # Beside the protocol's similarity, euclidean and manhattan are computed to be reported.
             names = [self.protocol.similarity, *FURTHER_CORRELATIONS.values()]
             column_names = ["similarity", *FURTHER_CORRELATIONS.values()]
             computed = _compute_similarities(split, embed, names)
@@ -154,6 +157,7 @@ class StsEvaluator:
         scores = result.scores
         notes = list(result.notes)
         if not split.subsets_known:
+            # Only the correlations over all pairs.
             scores = {name: value for name, value in scores.items() if name.endswith(".all")}
             notes.insert(
                 0, "the data's source does not tell subsets: only the aggregation 'all' is offered"
@@ -188,7 +192,8 @@ class StsEvaluator:
         similarity, gold = (
             np.asarray(items[name], dtype=np.float64) for name in ("similarity", "gold")
         )
-        # FURTHER_CORRELATIONS: the column of each further similarity by its score's name.
+        # FURTHER_CORRELATIONS: the column of each further similarity (euclidean, manhattan) by the
+        # name of its score.
         further = {
             score_name: np.asarray(items[name], dtype=np.float64)
             for score_name, name in FURTHER_CORRELATIONS.items()
@@ -200,6 +205,7 @@ class StsEvaluator:
         if len(per_subset) == 1:
             # A single subset holds all pairs, so its correlations need not be computed again.
             (correlations_of_all,) = per_subset.values()
+        # Several subsets, or a single one without a correlation: that raises the error again.
         if not correlations_of_all:
             correlations_of_all = {
                 **_correlations(similarity, gold, subset=""),
@@ -214,6 +220,7 @@ class StsEvaluator:
                 subset: {**correlations, "n": len(rows_by_subset[subset])}
                 for subset, correlations in per_subset.items()
             }
+        # This adds the 95% interval of the score.
         return score_pairs(
             items,
             similarity,
@@ -259,7 +266,8 @@ class StsEvaluator:
                     **_further_correlations(further, gold, rows),
                 }
             except (DataError, EncoderError) as error:
-                # A correlation over all pairs can do without this subset; an average cannot.
+                # A correlation over all pairs (the protocol's aggregation ``all``) can do without
+                # this subset; an average cannot.
                 if self._averages_over_subsets:
                     raise
                 per_subset[subset] = {}
@@ -284,8 +292,10 @@ def _compute_similarities(
         ProtocolError: The similarity needs bits, and the embeddings are none.
         EncoderError: Different sentences all have the same embedding.
     """
+    # The n first sentences, then the n second ones.
     texts = split.texts()
     embeddings = embed(texts)
+    # Row 0 is compared with row n, row 1 with row n + 1, and so on.
     similarities = compare_sides(embeddings, split.n, names)
     if len(set(texts)) > 1 and inspect_embeddings(embeddings).is_constant:
         raise EncoderError(
@@ -296,16 +306,19 @@ def _compute_similarities(
 
 
 def _correlations(similarity: Float64Array, gold: Float64Array, subset: str) -> dict[str, float]:
-    """Return the correlations of similarities with gold scores, by metric.
+    """Return Spearman's, Pearson's and Kendall's correlation of similarities with gold scores.
 
     Args:
         similarity: The similarities of the pairs of a subset, (n,).
         gold: The gold scores of these pairs, (n,).
         subset: The subset's name, for messages; empty for the whole task.
 
+    Returns:
+        The correlations by name: ``spearman``, ``pearson`` and ``kendall``.
+
     Raises:
-        DataError: The gold scores are all the same.
-        EncoderError: The similarities are all the same, up to rounding.
+        DataError: The gold scores are all the same, or there is only one.
+        EncoderError: The similarities are all the same within ``TIE_TOLERANCE``, 1e-12.
     """
     label = f"subset '{subset}'" if subset else "the task"
     if len(gold) < 2 or np.ptp(gold) == 0:
@@ -324,7 +337,7 @@ def _further_correlations(
     """Return Spearman correlations of some pairs' further similarities with their gold scores.
 
     Further similarities are reported beside the one that makes the score. One by which all pairs
-    are equally similar has no correlation, and is left out.
+    are equally similar, within ``TIE_TOLERANCE`` (1e-12), has no correlation, and is left out.
 
     Args:
         further: The similarities of all pairs, (n,), by the name of their correlation, such as
@@ -359,8 +372,8 @@ def _aggregate(
     Returns:
         The values by metric and aggregation, for example ``spearman.mean``.
     """
-    # AGGREGATIONS has for each average a function from the subsets' sizes to their weights, and
-    # None for the correlation over all pairs.
+    # AGGREGATIONS: ``all`` (over all pairs) -> None; ``mean`` and ``wmean`` -> a function from the
+    # sizes of the subsets to their weights, which are equal for ``mean``, the sizes for ``wmean``.
     weight_functions = {name: weigh for name, weigh in AGGREGATIONS.items() if weigh is not None}
     scores = {
         f"{metric}.{name}": value

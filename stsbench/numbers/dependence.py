@@ -260,9 +260,11 @@ class ItemDependence:
         is_first_shared = pairs_by_sentence[self._first] > 1
         is_last_shared = has_two_sentences & (pairs_by_sentence[self._last] > 1)
         is_linked = is_first_shared | is_last_shared
+        # Each _Groups holds the indices of items, grouped by a number: here that of their pair.
         self._unlinked_pairs = self._groups_of_pairs(~is_linked)
         self._linked_pairs = self._groups_of_pairs(is_linked)
         self._doubly_shared_pairs = self._groups_of_pairs(is_first_shared & is_last_shared)
+        # By the number of a shared sentence: an item is in the groups of one or two sentences.
         self._shared_sentences = _Groups.of_numbers(
             np.concatenate([self._first[is_first_shared], self._last[is_last_shared]]),
             np.concatenate([np.flatnonzero(is_first_shared), np.flatnonzero(is_last_shared)]),
@@ -337,10 +339,12 @@ class ItemDependence:
         of_linked_pairs = _products_of_sums(self._linked_pairs, influences)
         of_shared_sentences = _products_of_sums(self._shared_sentences, influences)
         counted_twice = _products_of_sums(self._doubly_shared_pairs, influences)
+        # Over each pair of sentences with itself.
         own_sums = of_unlinked_pairs + of_linked_pairs
         # Items that share both sentences are in the sum of either sentence.
         sums = of_unlinked_pairs + of_shared_sentences - counted_twice
         is_too_small = np.diag(sums) < np.diag(own_sums)
+        # Entries whose row or column is that of a statistic with too small a variance.
         is_of_such_statistic = is_too_small[:, None] | is_too_small
         return np.where(is_of_such_statistic, own_sums, sums)
 
@@ -358,9 +362,10 @@ class ItemDependence:
                 are wrong. None if all are needed.
 
         Returns:
-            ``by_sentences``, (k, k): items that share a sentence vary together. The variance is at
-            least that of items that vary alone.
-            ``by_components``, (k, k): so do all items that chains of shared sentences connect.
+            Two variances of each difference, (k, k) each. For ``by_sentences`` two items vary
+            together if they share a sentence; it is at least the variance if only items with the
+            same two sentences do. For ``by_components`` all items that chains of shared sentences
+            connect vary together.
         """
         # Each is (k, k): for every two statistics, the sum over groups of items of the squared
         # difference of their two sums. A pair of sentences is linked if another pair has one of
@@ -375,8 +380,8 @@ class ItemDependence:
                 self._linked_components,
             )
         )
-        # Items that share both sentences are in the sum of either sentence. The sum over each pair
-        # with itself replaces a smaller one, as in covariance().
+        # Items that share both sentences are in the sum of either sentence: counted_twice. The sum
+        # over each pair with itself replaces a smaller one.
         of_linked_items = np.maximum(of_shared_sentences - counted_twice, of_linked_pairs)
         return DifferenceVariances(
             by_sentences=of_unlinked_pairs + of_linked_items,

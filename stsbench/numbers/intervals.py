@@ -80,8 +80,9 @@ class StandardError(NamedTuple):
         """Half the width of the 95% interval, in units of the standard error ``self.error``.
 
         With a variance over items alone it is the quantile of Student's distribution with
-        ``self.df`` degrees of freedom. With a variance over training seeds as well, it is that of
-        :func:`stsbench.numbers.tails.tail_quantiles`.
+        ``self.df`` degrees of freedom. With a variance over training seeds as well
+        (``self.seed_error`` above 0, ``self.error`` finite), it is that of
+        :func:`stsbench.numbers.tails.tail_quantiles`, which is in the unit of the score.
         """
         from scipy import special
 
@@ -102,8 +103,8 @@ class StandardError(NamedTuple):
         """Return the probability that the estimate is so far above the true value, or farther.
 
         With a variance over items alone it is that of Student's distribution with ``self.df``
-        degrees of freedom. With a variance over training seeds as well, it is that of
-        :func:`stsbench.numbers.tails.upper_tails`.
+        degrees of freedom. With a variance over training seeds as well (``self.seed_error`` above
+        0, ``self.error`` finite), it is that of :func:`stsbench.numbers.tails.upper_tails`.
 
         Args:
             distance: The distance in the unit of the score; ``self.error``, the standard error,
@@ -179,13 +180,14 @@ def variance_estimators(
         if no items share a sentence, or if one component has more than half of the weight. Empty
         with fewer than two independent items.
     """
+    # As many independent items of equal weight: (sum of the weights)² / variance of that sum.
     n_by_sentences = dependence.effective_sample_size(weights)
     if n_by_sentences < 2:
         return []
     by_sentences = VarianceEstimator(dependence.variance, n_by_sentences)
     if dependence.are_independent or dependence.has_dominant_component(weights):
         return [by_sentences]
-    # With as many independent items of equal weight, the sum of the weights has this variance.
+    # The same number, with the variance by components.
     n_by_components = float(weights.sum()) ** 2 / dependence.component_variance(weights)
     by_components = VarianceEstimator(dependence.component_variance, n_by_components)
     return [by_sentences, by_components]
@@ -226,7 +228,12 @@ def standard_error(
     """Return that standard error of a score whose 95% interval is the widest.
 
     :func:`standard_errors` gives one or two: by shared sentences, and by connected components of
-    items. The error is NaN with fewer than two independent items.
+    items. :func:`widest_first` sorts them. The error is NaN with fewer than two independent items.
+
+    Args:
+        influences: How much each item moves the score, (n,).
+        dependence: Which items share sentences.
+        weights: The weights of the items in the score, (n,).
     """
     return widest_first(standard_errors(influences, dependence, weights))[0]
 
@@ -250,7 +257,7 @@ def correlation_interval(
 ) -> CorrelationInterval:
     """Return the 95% interval of a correlation, or of its average over subsets.
 
-    * With fewer than ``MIN_ITEMS`` independent items it is -1 to 1.
+    * With fewer than ``MIN_ITEMS`` (4) independent items it is -1 to 1.
     * If the standard error is 0 or the correlation is 1 or -1, it is that of
       :func:`agreement_interval`; without ``has_chains`` it has no width.
     * Else it is by Fisher's z: symmetric about the correlation after the transformation artanh.
@@ -260,23 +267,26 @@ def correlation_interval(
         metric: A key of ``CORRELATIONS``.
         values: The similarity of each item, (n,).
         gold: The gold score of each item, (n,).
-        subset_weights: The subsets that are correlated apart, with their weights.
+        subset_weights: The indices of the items of each subset that is correlated apart, and the
+            weight of its correlation; one subset of all items for a correlation over all.
         dependence: Which items share sentences.
         has_chains: Whether items that chains of shared sentences connect may err together. Without
-            them the interval is by shared sentences alone, as earlier versions computed it
-            (``EARLIER_INTERVAL_METHODS``).
+            them the interval is by shared sentences alone, as earlier versions computed it.
 
     Returns:
         The lower and the upper bound, and the label of the method.
     """
+    # How much each item moves the score, and how much it counts in it, (n,) each.
     influences = correlation_influences(metric, values, gold, subset_weights)
     weights = item_weights(subset_weights, len(values))
     errors = standard_errors(influences, dependence, weights)
     method = CORRELATION_INTERVAL_METHOD
-    # The variance by shared sentences says whether there are enough items.
+    # The first error is by shared sentences. It says whether there are enough items: its degrees of
+    # freedom are the number of independent items less one.
     error_by_sentences = errors[0]
     if np.isnan(error_by_sentences.error) or error_by_sentences.df < MIN_ITEMS - 1:
         return CorrelationInterval((-1.0, 1.0), method)
+    # The error with the widest interval of one or two.
     widest = widest_first(errors)[0] if has_chains else error_by_sentences
     has_no_error = widest.error <= ZERO_ERROR or 1 - abs(score) <= ZERO_ERROR
     if has_no_error and has_chains:
@@ -358,6 +368,7 @@ def agreement_interval(
     if not are_perfect:
         return -1.0, 1.0
     m = max(math.floor(n_items / 2 + ZERO_ERROR), 1)
+    # LEVEL is .95.
     q = 1 - ((1 - LEVEL) / 2) ** (1 / m)
     t = 1 - 2 * q
     least_correlation = (3 * t - 1) / 2 if t >= 0 else (t**2 + 2 * t - 1) / 2
@@ -382,10 +393,12 @@ def spearman_interval(correlation: float, n: int) -> tuple[float, float]:
     """
     if n <= 3:
         return -1.0, 1.0
+    # ZERO_ERROR, 1e-12, allows for rounding.
     if 1 - abs(correlation) <= ZERO_ERROR:
         return agreement_interval(correlation, [correlation], n)
     variance = (1 + correlation**2 / 2) / (n - 3)
-    # Infinite degrees of freedom: the quantile is that of the normal distribution.
+    # Infinite degrees of freedom: the quantile is that of the normal distribution. The half width
+    # is the quantile times the error.
     error_on_fisher_scale = StandardError(float(np.sqrt(variance)), df=np.inf)
     return _fisher_interval(correlation, error_on_fisher_scale.half_width)
 
@@ -427,7 +440,7 @@ def share_interval(
             them the interval is by shared sentences alone, as earlier versions computed it.
 
     Returns:
-        The lower and the upper bound.
+        The lower and the upper bound, within 0 and 1.
     """
     n = len(values)
     mean = float(values.mean())
@@ -435,7 +448,8 @@ def share_interval(
     # How much each item moves the mean.
     influences = (values - mean) / n
     if dependence.are_independent:
-        # The variance of a share of independent items is known: its quantile is the normal one.
+        # The variance of a share of independent items is known, the sum of the squared influences:
+        # its quantile is the normal one.
         error = StandardError(float(np.sqrt(dependence.variance(influences))), df=float("inf"))
         return wilson_interval(mean, error, effective_items=float(n))
     # The first error is by shared sentences; a second one, if any, is by chains of them.

@@ -126,7 +126,8 @@ def weighted_rank_sums(x: Float64Array, weights: Float64Array) -> Float64Array:
 def spearman(x: Float64Array, y: Float64Array) -> float:
     """Return Spearman's rank correlation of x and y, both (n,), with average ranks for ties.
 
-    It is NaN if all values of x, or all of y, are equal; scipy's warning of that is not shown.
+    It is NaN for fewer than two items, if all values of x or all of y are equal (scipy's warning of
+    that is not shown), or if a value is NaN.
     """
     from scipy import stats
 
@@ -161,8 +162,9 @@ def kendall(x: Float64Array, y: Float64Array) -> float:
 def pearson_influence(x: Float64Array, y: Float64Array) -> Float64Array:
     """Return how much each item moves Pearson's correlation, (n,); NaN if the correlation is NaN.
 
-    With u and v the values of x and y, scaled to mean 0 and standard deviation 1, the correlation r
-    is the mean of u v, and the influence of an item is u v - r (u² + v²) / 2.
+    With u and v the values of x and y, scaled to mean 0 and standard deviation 1 (NaN if all values
+    are equal), the correlation r is the mean of u v, and the influence of an item is
+    u v - r (u² + v²) / 2.
 
     Args:
         x: The first values of the items, (n,).
@@ -212,6 +214,7 @@ def spearman_with_influence(x: Float64Array, y: Float64Array) -> CorrelationWith
         y: Their gold scores, (n,), whose ranks are cached.
     """
     ranked_x = RankedValues(x)
+    # RankedValues(y), from a cache by y's bytes.
     ranked_y = _ranked_bytes(np.asarray(y, dtype=np.float64).tobytes())
     u, v = ranked_x.centred_ranks, ranked_y.centred_ranks
     variance_u = float(u @ u) / len(u)
@@ -397,10 +400,11 @@ def weigh_subsets(subset: Sequence[str], aggregation: str) -> SubsetWeights:
 
     Returns:
         The indices of each subset's items, and the weight of each subset, (subsets,); the weights
-        sum to 1.
+        sum to 1. Subsets are in the order of their first items.
     """
     # AGGREGATIONS has for each name a function from the sizes of subsets to their weights.
     weight_function = AGGREGATIONS[aggregation]
+    # None for ``all``.
     if weight_function is None:
         all_items = np.arange(len(subset))
         return SubsetWeights([all_items], np.ones(1))
@@ -443,7 +447,7 @@ def correlation_with_influences(
     correlation, the item moves the average by w i / m.
 
     * A correlation that is NaN counts as 0, and so do the influences on it.
-    * Influences are NaN in a subset of fewer than ``MIN_ITEMS`` items, where they are unreliable.
+    * Influences are NaN in a subset of fewer than ``MIN_ITEMS`` (4) items: unreliable there.
 
     Args:
         metric: A key of ``CORRELATIONS``: ``spearman``, ``pearson`` or ``kendall``.

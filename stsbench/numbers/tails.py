@@ -113,7 +113,7 @@ def tail_quantiles(probability: float, variances: SummedVariances) -> Float64Arr
     It is the inverse of :func:`upper_tails`, found by a search for the root of a function.
 
     Args:
-        probability: The probability, less than one half.
+        probability: The probability, less than one half, so that all distances are above 0.
         variances: The variances of the k estimates over items and over training seeds, with their
             degrees of freedom.
     """
@@ -135,6 +135,7 @@ def tail_quantiles(probability: float, variances: SummedVariances) -> Float64Arr
 
     arguments = variances.items, variances.seeds, variances.seed_dfs
     errors = np.sqrt(variances.items + variances.seeds)
-    # Two distances on either side of the root, which find_root() narrows down.
+    # Two distances on either side of the root, searched for from the standard error on; find_root()
+    # narrows them down.
     bracket = elementwise.bracket_root(excess, errors, xmin=0.0, args=arguments)
     return np.asarray(elementwise.find_root(excess, bracket.bracket, args=arguments).x)

@@ -192,7 +192,7 @@ def draw_panels(
         has_zero_line: Whether a line is drawn at 0.
     """
     check_not_empty(dots)
-    # The label of each row. A title is a row without dots: no dot has the group of its key.
+    # The label of each row, in lines. A title is a row without dots: no dot's group is its key.
     labels: dict[str, str] = {}
     for row, label in row_labels.items():
         if row in (group_titles or {}):

@@ -44,7 +44,8 @@ def figure_width(width: str | float | None) -> Iterator[None]:
 
     Args:
         width: ``column``, ``page`` (the widths in a paper of two columns), or a number of inches,
-            cm or mm, such as ``3.3in``; None leaves the width as it is.
+            cm or mm, such as ``3.3in``; None leaves the width as it is: that of a block around this
+            one, or else of a page.
 
     Raises:
         StsbenchError: The text is no width.

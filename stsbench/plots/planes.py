@@ -226,10 +226,13 @@ def draw_scatter(
             for violin in violins:
                 if violin.panel == panel:
                     _draw_violin(axes, violin)
+            # The panel's name, in lines that fit it.
             axes.set_title(panel_title(panel, all_axes))
             axes.grid()
         if colour_values:
+            # All panels have the same colour map, so that of the last one serves.
             chart.colorbar(image, ax=list(all_axes), label=value_label, aspect=30)
+        # The entries "1 name", "2 name" and so on, without a sign before them.
         legend = numbered_legend_artists(names)
         chart.add_texts(title, x_label, y_label, legend=legend, handle_length=0)
     return chart

@@ -37,6 +37,7 @@ def draft_method(location: CardLocation) -> Draft:
     pairs_path = Path(f"{name}.csv")
     return Draft(
         files={
+            # The templates hold ``$name`` and ``$class_name``, which are replaced.
             module_path: _fill_template("method.py.txt", names),
             pairs_path: (TEMPLATES_FOLDER / "pairs.csv").read_text(encoding="utf-8"),
             location.path: _fill_template("recipe.toml", names),
@@ -46,6 +47,7 @@ def draft_method(location: CardLocation) -> Draft:
             f"{pairs_path}: sixteen pairs for a first run; replace them with your own text",
             f"{location.path}: the recipe",
         ],
+        # Nothing in the draft is unsure.
         doubts=[],
     )
 
@@ -68,6 +70,7 @@ def _check_module_name(name: str, module_path: Path) -> None:
         is_valid = valid_name.isidentifier() and not keyword.iskeyword(valid_name)
         hint = f"; give {valid_name}" if is_valid else ""
         raise StsbenchError(f"'{name}' cannot be the name of a Python module{hint}")
+    # Where ``import`` finds a module of this name, perhaps the file itself; None if nowhere.
     spec = find_spec(name)
     if spec is None:
         return

@@ -33,8 +33,8 @@ def find_overlaps(
 ) -> dict[str, Overlap]:
     """Return how much of each STS task's test data a training run has read.
 
-    An overlap is ``none``, ``text`` (test sentences were read), ``gold`` (their scores too) or
-    ``unknown``. The worst of three counts:
+    An overlap is, from the best to the worst, ``none``, ``unknown``, ``text`` (test sentences were
+    read) or ``gold`` (their scores too). The worst of three counts:
 
     * the overlap of the corpus with the test data;
     * that of the checkpoint that the run starts from: as recorded by the run that trained it, or by
@@ -69,6 +69,7 @@ def find_overlaps(
     # With this file the base is itself the result of a training run.
     if (base.folder / RUN_FILE).is_file():
         base_run = TrainedRun.read(base.folder)
+        # ``unknown`` for a task that the record does not have.
         base_overlaps = {task: base_run.overlap_with(task) for task in overlaps}
     else:
         base_overlaps = dict.fromkeys(overlaps, _find_overlap_in_cards(plan, base))
@@ -101,7 +102,7 @@ def _find_overlap_in_cards(plan: TrainPlan, checkpoint: Checkpoint) -> Overlap:
     if plan.base in catalogue.paths("baselines"):
         return catalogue.encoder(plan.base).overlap
     model = plan.base or plan.card.base.model
-    # SHA-256 of the file of weights; empty if it has another name.
+    # SHA-256 of the file of weights, model.safetensors; empty if its name is another one.
     weights_hash = checkpoint.file_hashes().get("weights/model.safetensors", "")
     overlaps: list[Overlap] = []
     for card in map(catalogue.encoder, catalogue.paths("baselines")):
@@ -114,5 +115,6 @@ def _find_overlap_in_cards(plan: TrainPlan, checkpoint: Checkpoint) -> Overlap:
         has_model = bool(model) and card.params.get("model") == model
         if has_weights or has_model:
             overlaps.append(card.overlap)
-    # OVERLAP_ORDER lists the overlaps from the best to the worst.
+    # From the best to the worst: none, unknown, text (test sentences were read), gold (their scores
+    # too).
     return max(overlaps, key=OVERLAP_ORDER.index, default="unknown")

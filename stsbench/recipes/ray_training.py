@@ -154,6 +154,7 @@ class RayTraining:
 
         Raises:
             StsbenchError: A worker has raised a user error, or the cluster has too few devices.
+            Exception: A worker has failed with another error, and none was lost.
             Interrupted: The user stopped the command.
         """
         group = self._choose_workers()
@@ -181,6 +182,7 @@ class RayTraining:
             try:
                 trainer.fit()
             except train.WorkerGroupError as error:
+                # The exceptions by worker; raises one of them if no worker was lost.
                 return explain_worker_loss(error.worker_failures)
             except SystemExit as error:
                 # Ray raises this after Ctrl-C, when its workers have ended.
@@ -265,6 +267,7 @@ def _train_on_worker(config: Mapping[str, Any]) -> None:
     is_first = train.get_context().get_world_rank() == 0
     on_progress = config["report"] if is_first else lambda progress: None
     with chdir(config["folder"]):
+        # Ray has connected the workers as processes of torch, by which the plan knows this one.
         run_training(config["plan"], on_progress=on_progress)
 
 
@@ -284,6 +287,7 @@ def check_shared(ray: Ray, read_paths: Iterable[Path | None], written_folder: Pa
     paths = [Path.cwd()]
     paths += [path.absolute() for path in read_paths if path is not None and path.exists()]
     unshared = [path for path in paths if not exists_on_every_machine(ray, path)]
+    # It writes a file into the folder, which every machine must see.
     if not is_shared_folder(ray, written_folder.absolute()):
         unshared.append(written_folder)
     if unshared:

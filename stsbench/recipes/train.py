@@ -202,6 +202,7 @@ def run_training(plan: TrainPlan, *, on_progress: OnProgress = lambda progress: 
         # Raises an error if no checkpoint to start from is named: before torch is loaded.
         check_start_is_named(plan)
     with _writable_folder(plan):
+        # The method with all that it learns from: nothing is trained yet.
         trainer = load_trainer(plan)
         # The file of the values that must be the same if the run is resumed.
         _write_start(plan, trainer)
@@ -227,6 +228,7 @@ def find_finished_run(plan: TrainPlan) -> TrainedRun | None:
 
     Raises:
         OutputError: The folder holds a run with another recipe, start or text than the plan's.
+        EncoderError: The record is broken.
     """
     if plan.fresh or not (plan.folder / RUN_FILE).is_file():
         return None
@@ -268,7 +270,7 @@ def _describe_other_base(plan: TrainPlan, finished: TrainedRun) -> str:
         if plan.base == finished.user_base:
             return ""
         return f"base ({finished.user_base}, now {plan.base})"
-    # By file name.
+    # The SHA-256 of each file by its name.
     hashes = find_checkpoint(str(folder)).file_hashes()
     old_hashes = finished.base_files
     common_names = hashes.keys() & old_hashes.keys()
@@ -285,6 +287,9 @@ def _describe_other_text(plan: TrainPlan, finished: TrainedRun) -> str:
     Args:
         plan: The training that is requested now.
         finished: The finished run in the plan's folder.
+
+    Raises:
+        CardError: The file no longer has what the recipe asks for, such as a number of rows.
     """
     if plan.card.data.corpus in plan.catalogue.corpora():
         return ""
@@ -329,10 +334,12 @@ def _write_start(plan: TrainPlan, trainer: Trainer) -> None:
         command=plan.command,
     )
     if find_last_checkpoint(plan.folder) is not None and not plan.fresh:
+        # None if the folder has no start file.
         old_start = TrainingStart.read(plan.folder)
         if old_start is None:
             difference = "start, which is not written down"
         else:
+            # The first value that differs, as text; empty if none does.
             difference = start.describe_difference(old_start)
         if difference:
             raise TrainingError(
@@ -352,8 +359,8 @@ def _write_start(plan: TrainPlan, trainer: Trainer) -> None:
 def _writable_folder(plan: TrainPlan) -> Iterator[None]:
     """Make the folder of a run before the block, and check that it can be written.
 
-    If a user error ends the block while the folder holds nothing but the file ``START_FILE``, the
-    folder is removed again, and the folder above it if it is then empty.
+    If a user error or a stop by the user ends the block while the folder holds nothing but the file
+    ``START_FILE``, the folder is removed again, and the folder above it if it is then empty.
 
     Args:
         plan: The plan of the run, which names the folder.
@@ -371,7 +378,8 @@ def _writable_folder(plan: TrainPlan) -> Iterator[None]:
     try:
         yield
     except StsbenchError:
-        # ``rmdir`` removes only empty folders, so that nothing that is stored can be lost.
+        # An empty folder of checkpoints does not count. ``rmdir`` removes only empty folders, so
+        # that nothing that is stored can be lost.
         with suppress(OSError):
             (folder / "checkpoints").rmdir()
         # No other file than the start file.
@@ -395,6 +403,7 @@ def _write_record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -
     # The commit of stsbench's source, and whether files differ from it.
     commit, is_dirty = provenance.commit()
     corpus = trainer.corpus
+    # ``teachers.fingerprints()``: by name a hash of what decides a teacher's embeddings, or "".
     teachers = trainer.teachers
     record = {
         "recipe": plan.name,
@@ -417,6 +426,7 @@ def _write_record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(outcome.seconds, 1),
             "device": trainer.device,
+            # Of Python and of packages, by name.
             "versions": provenance.versions(),
             "commit": commit,
             "dirty": is_dirty,

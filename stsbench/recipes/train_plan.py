@@ -128,13 +128,14 @@ def read_recipe(
         UnknownName: There is no such recipe.
         CardError: A value is not valid.
     """
-    # The id without the replaced values, and these.
+    # The id without the replaced values, and these; the path of a card, and no values.
     stem, changes = _split_spec(spec, catalogue)
     if spec.endswith(".toml"):
         path = Path(spec)
         name, card = path.stem, read_card(path, RecipeCard)
     else:
         name, card = stem, catalogue.recipe(stem)
+    # Raises CardError if a key is in both.
     replaced = merge_parameters(spec, changes, params=params or {})
     if not replaced:
         return NamedRecipe(name, card)
@@ -186,8 +187,10 @@ def plan_training(
     values = replace_values(spec, catalogue, params=params, base=base, text=text, keep=keep)
     recipe_name, card = read_recipe(spec, catalogue, params=values)
     if name:
+        # Raises an error for a name that is taken by a card or recipe.
         check_own_name(name, catalogue)
-    # Also checked when the encoder is made, but a dry run makes none.
+    # Raises CardError for an unknown pooling. It is checked again when the encoder is made, but a
+    # dry run makes none.
     parse_training_poolings(card.student, card.selection.validation_pooling)
     return TrainPlan(
         name=name or recipe_name,
@@ -340,13 +343,14 @@ def load_text(plan: TrainPlan) -> Corpus:
     """
     section = plan.card.data
     # The order of the following changes matters: words are limited after the corpus is divided
-    # into sentences, and rows are drawn last.
+    # into sentences, and rows are drawn last. ``corpus`` is the name of a known corpus, or a file.
     corpus = load_corpus(
         section.corpus, corpora=plan.corpora, data=plan.data, catalogue=plan.catalogue
     )
     if section.where:
-        # Ordered text, whose sentences are neighbours, must not lose rows.
+        # Ordered text, whose sentences are neighbours, must not lose rows: CardError.
         check_unordered(corpus, key="where")
+        # A condition such as "label = entailment".
         corpus = select_rows(corpus, section.where)
     if section.form:
         # Labelled pairs become pairs or triplets of an anchor with its positive and negative.
@@ -355,6 +359,7 @@ def load_text(plan: TrainPlan) -> Corpus:
         # The distinct sentences of all columns.
         corpus = corpus.sentences()
     if section.max_words is not None:
+        # Rows that have a text with more words are dropped.
         corpus = limit_words(corpus, section.max_words)
     if section.rows is not None:
         return _draw_rows(corpus, section.rows, seed=plan.seed, upsample=section.upsample)
@@ -395,6 +400,7 @@ def _draw_rows(corpus: Corpus, n_rows: int, *, seed: int, upsample: bool) -> Cor
         return selected
     # Raises CardError for ordered text, whose sentences are neighbours.
     check_unordered(corpus, key="upsample")
+    # As many whole copies as fit into the length of the corpus, at least one.
     return repeat_rows(selected, len(corpus))
 
 
@@ -460,12 +466,13 @@ def _find_user_start(plan: TrainPlan) -> Checkpoint:
     if Path(plan.base).is_dir() or plan.base not in plan.catalogue.paths("baselines"):
         return find_checkpoint(plan.base)
     params = plan.catalogue.encoder(plan.base).params
+    # ``model`` is a folder or a Hub id; ``package`` a Python package that ships the checkpoint.
     if not {"model", "package"} & {*params}:
         raise CardError(
             f"`base={plan.base}`: its card names no checkpoint; "
             "give a folder that holds it, or a Hub id"
         )
-    # The card's parameters that describe where the checkpoint is.
+    # The card's parameters that say where the checkpoint is, and which hashes its files must have.
     keys = ("model", "package", "revision", "subfolder", "sha256")
     return find_checkpoint(**{key: params[key] for key in keys if key in params})
 
@@ -490,10 +497,11 @@ def make_validator(
 
     Args:
         split: A split of sentence pairs with gold scores.
-        measure: The similarity of two embeddings: ``cosine``, or ``best_of_four``.
+        measure: The similarity of two embeddings: ``cosine``, or ``best_of_four``, for which the
+            best correlation of cosine, dot product, Manhattan and Euclidean distance counts.
 
     Raises:
-        DataError: The split has no gold scores.
+        DataError: The split is not of pairs with gold scores.
         UnknownName: There is no such measure.
     """
     if not isinstance(split, PairSplit):
@@ -503,14 +511,15 @@ def make_validator(
 
     from stsbench.training.learner import DevelopmentScore
 
-    # A function from the embeddings of first and second sentences to one or several arrays of
-    # similarities, of which the best one counts.
+    # A function from the embeddings of first and second sentences, (n, d), to one or four arrays of
+    # similarities, (n,).
     compute_similarities = look_up("measure", measure, MEASURES)
     # Alignment is of pairs with a score above 4 of STS-B's 5, as in SimCSE's section 3.
     is_positive = split.gold > 0.8 * split.gold.max()
 
     def validate(encoder: Encoder) -> float:
         """Return the encoder's score on ``split``, with further measures as its attribute."""
+        # (2 n, d): those of the first sentences, then those of the second.
         embeddings = encoder.encode([*split.sentences1, *split.sentences2])
         first, second = embeddings[: split.n], embeddings[split.n :]
         correlations = [
@@ -568,6 +577,7 @@ def summarise_plan(plan: TrainPlan) -> dict[str, str]:
     card, training, selection = plan.card, plan.card.training, plan.card.selection
     n_rows = _count_rows(plan)
     base_recipe = f"recipe {card.base.recipe}" if card.base.recipe else ""
+    # A step adds up the gradients of ``accumulate`` batches.
     summary = {
         "method": card.method,
         # The user's checkpoint, or the recipe's: a model, another recipe, or a note about it.
@@ -610,7 +620,7 @@ def _describe_length(plan: TrainPlan, n_rows: int | None) -> str:
     """Return the length of a training as text, such as "1 epoch, 15,625 steps" or "500 steps".
 
     It is in steps if the recipe sets these, otherwise in epochs; then the number of steps is added
-    if it can be computed.
+    if it can be computed. It is "0 steps" for a recipe that sets neither.
 
     Args:
         plan: The plan of the training.

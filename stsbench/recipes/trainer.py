@@ -53,7 +53,7 @@ class TrainingForecast(msgspec.Struct, frozen=True, kw_only=True):
     def lines(self) -> list[list[str]]:
         """Return the forecast of a training as rows of a name and a text, for a table.
 
-        ``seconds`` is the duration of the last run of the same recipe; None if there was none.
+        ``seconds`` is the duration of an earlier run of the same recipe; None if there was none.
         """
         time = "unknown" if self.seconds is None else f"about {format_duration(self.seconds)}"
         return [
@@ -111,8 +111,11 @@ class TeacherEncoders:
         for teacher in self.encoders:
             is_first = processes.rank == 0
             if not is_first:
+                # Until all processes have called wait().
                 processes.wait()
+            # The engine embeds the texts that the encoder's store on disk lacks, and stores them.
             engine = Engine(teacher.encoder, open_store("default", teacher.encoder))
+            # They have the shape (n, d); ``take`` reads rows of them from the store.
             embeddings = engine(texts)
             if is_first:
                 # Now the others go on.
@@ -158,7 +161,8 @@ class Trainer(ABC):
     ) -> TrainingForecast:
         """Return the forecast of a training: its counts, corpus, device and time.
 
-        The time is that of the last run of the same recipe; unknown (None) if there was none.
+        The time is that of the finished run of the same recipe with the highest seed; None if there
+        is no such run.
 
         Args:
             counts: The counts by name: ``steps``, ``validations`` and the other fields of
@@ -167,6 +171,7 @@ class Trainer(ABC):
         Raises:
             EncoderError: The record of an earlier run is broken.
         """
+        # Sorted by seed.
         earlier_runs = read_trained_runs(self.plan.name, self.plan.out)
         return TrainingForecast(
             rows=len(self.corpus),

@@ -79,6 +79,7 @@ class LoopTrainer(Trainer):
         if "student" in plan.card.params:
             raise CardError(f"{where}: 'student' is the encoder to train; leave it out")
         params = {"student": None, **plan.card.params}
+        # ``other_keys`` are for messages: a wrong parameter may be a key of another table.
         return check_params(method, params, where=where, other_keys=KEYS_OF_ALL_METHODS)
 
     @classmethod
@@ -100,15 +101,17 @@ class LoopTrainer(Trainer):
         validate = load_validation(plan)
         # An instance of the method, with the encoder to train as its ``student``.
         learner = make_learner(plan, method, params, checkpoint)
-        # The number of processes that make batches ahead.
+        # The number of processes that make batches ahead; CardError if the method cannot have any.
         workers = check_workers(plan.workers, learner, ranks=plan.processes.ranks)
         corpus = load_text(plan)
         # ``needs`` are the columns that the method reads.
         if "document" in learner.needs:
+            # Each line of a plain text becomes a document; other corpora stay as they are.
             corpus = lines_as_documents(corpus)
         # Raises an error if the corpus lacks a column.
         corpus.require(*learner.needs)
         teachers = TeacherEncoders.find(learner.teachers, plan.catalogue)
+        # Gives the method these columns by name, to store or to compute from.
         learner.prepare(read_columns(corpus, learner.needs))
         return cls(
             plan=plan,
@@ -131,7 +134,11 @@ class LoopTrainer(Trainer):
 
     @property
     def n_validations(self) -> int:
-        """The number of times that the weights are validated in a whole run."""
+        """The number of times that the weights are validated in a whole run.
+
+        The recipe's table ``[selection]`` decides after which steps: every so many (``every``), and
+        perhaps before the first step, at the end of each epoch and after the last step.
+        """
         selection = self.plan.card.selection
         batch_plan = self.batches
         # Step 0 is before the first step.
@@ -152,7 +159,8 @@ class LoopTrainer(Trainer):
         outcome = replace(self.run_loop(on_progress), seconds=time.perf_counter() - self.started)
         # Of several processes the first one writes.
         if self.plan.processes.rank == 0:
-            # A method may train several encoders; the index of the one that scored best.
+            # A method may train several encoders: the index of the one that scored best. The
+            # point is None if nothing was validated.
             candidate = int(outcome.selected_point["candidate"]) if outcome.selected_point else 0
             self.learner.save(self.plan.folder, chosen=candidate)
         return outcome
@@ -170,13 +178,15 @@ class LoopTrainer(Trainer):
     def run_loop(self, on_progress: OnProgress = lambda progress: None) -> TrainingOutcome:
         """Train by the common loop; the selected weights stay in memory, no encoder is written.
 
-        Curve and checkpoints are written into the plan's folder.
+        Curve and checkpoints are written into the plan's folder. Training resumes from the last
+        checkpoint there, unless the plan is ``fresh``.
 
         Args:
             on_progress: Called with the progress after every step.
 
         Returns:
-            The curve of validations, the selected point, and the number of steps.
+            The curve of validations, the point of it whose weights were selected (None without any
+            validation), and the number of steps.
         """
         plan = self.plan
         processes = plan.processes
@@ -203,9 +213,11 @@ class LoopTrainer(Trainer):
     def forecast(self) -> TrainingForecast:
         """Return the forecast of a training: its steps, validations, parameters and time."""
         training = self.plan.card.training
+        # Those of the encoder to train and of all that the method trains beside it.
         parameters = list(self.learner.parameters())
         return self.make_forecast(
             steps=self.batches.steps,
+            # A step adds up the gradients of ``accumulate`` batches.
             batch_size=training.batch_size * training.accumulate,
             validations=self.n_validations,
             trained_parameters=sum(
@@ -239,12 +251,14 @@ def make_learner(
         section=card.student,
         start=card.base,
         validation_pooling=card.selection.validation_pooling,
+        # Whether the method trains a masked language model too, for which a head is loaded.
         language_model=method.needs_language_model(card.params),
         device=plan.processes.device,
     )
     # A method of a user might end the program; then an error of one line is raised instead.
     with catch_exit(f"recipe {plan.name}: [params]"):
         learner = method(**{**params, "student": student})
+    # The rates of all dropouts in the model's configuration, by name; true if any is not 0.
     has_dropout = any(dropout_rates(student.model.config.to_dict()).values())
     # ``views_by_dropout``: the method embeds a sentence twice, and only dropout makes a difference.
     if learner.views_by_dropout and card.student.dropout is None and not has_dropout:
@@ -253,6 +267,7 @@ def make_learner(
             "by which alone a sentence's two views differ; "
             "give `params=dropout=0.1`, or `params=dropout=0` if that is meant"
         )
+    # Raises CardError for a setting of ``[training]`` that the method or the model cannot have.
     loop.check_training_settings(learner, card.training)
     return learner
 
@@ -330,7 +345,7 @@ class RoundsTrainer(Trainer):
         if plan.base:
             raise CardError(f"{subject} starts from nothing; leave out `base`")
         # Settings that only the common training loop reads, and whether they differ from their
-        # defaults.
+        # defaults. ``cls.device`` is "cpu".
         is_set = {
             "device": plan.device not in ("auto", cls.device),
             "checkpoint_seconds": plan.checkpoint_seconds != TrainPlan.checkpoint_seconds,
@@ -364,6 +379,7 @@ class RoundsTrainer(Trainer):
         plan = self.plan
         started = time.perf_counter()
         try:
+            # It trains, and writes the encoder and the checkpoints into the folder.
             outcome = self.training.fit(
                 self.columns,
                 folder=plan.folder,
@@ -384,12 +400,15 @@ class RoundsTrainer(Trainer):
         To count them, the method reads the corpus and draws its first weights.
         """
         prepared = self.training.prepare(self.columns, self.plan.seed)
+        # At most as many as the recipe's ``steps``, if it sets these.
         n_steps = prepared.total_steps(self.training.epochs)
         n_validations = 0
         if self.validate:
-            # By default there is one validation per epoch; one more comes before the first step.
+            # The interval is in steps; 0 if the method has none: then there is one validation per
+            # epoch. One more comes before the first step.
             interval = prepared.validation_interval or prepared.steps_per_epoch
             n_validations = 1 + math.ceil(n_steps / interval)
+        # All weights of such a method are trained.
         n_parameters = sum(tensor.numel() for tensor in prepared.trained_tensors.values())
         return self.make_forecast(
             steps=n_steps,
@@ -437,10 +456,12 @@ def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> St
         )
     if epochs:
         arguments["epochs"] = int(epochs)
+    # Raises CardError for a parameter that the method does not have, or of a wrong type.
     training = call_with_params(
         method,
         {**arguments, **card.params},
         where=f"{where}: [params]",
+        # For messages: a wrong parameter may be a key of another table.
         other_keys=KEYS_OF_ALL_METHODS,
     )
     return cast(StandaloneMethod, training)
@@ -449,8 +470,8 @@ def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> St
 def _check_no_loop_values(tables: Mapping[str, Mapping[str, Any]], where: str) -> None:
     """Check that the recipe of a method that trains itself has no value for the common loop only.
 
-    A value that equals the default counts as not set. ``KEYS_USED_IN_ROUNDS`` lists by table the
-    keys that such a method uses.
+    A value that equals the default counts as not set. ``KEYS_USED_IN_ROUNDS`` lists the keys that
+    such a method uses, for the tables base, student, training and selection.
 
     Args:
         tables: The recipe: for each table its values by key.
@@ -460,6 +481,7 @@ def _check_no_loop_values(tables: Mapping[str, Mapping[str, Any]], where: str) -
         CardError: A value is for the common training loop only.
     """
     for table, used_keys in KEYS_USED_IN_ROUNDS.items():
+        # Keys that every recipe must set have no default, and are not in DEFAULTS_BY_TABLE.
         for key, default in DEFAULTS_BY_TABLE[table].items():
             if key not in used_keys and tables[table][key] != default:
                 raise CardError(
@@ -493,6 +515,7 @@ def effective_values(name: str, card: RecipeCard, method: Callable[..., Any]) ->
     del tables["student"]
     tables["base"] = {"note": card.base.note}
     tables["selection"] = {}
+    # The keys are every, task, split and keep; ``every`` has no effect on some methods.
     for key in KEYS_USED_IN_ROUNDS["selection"]:
         if key != "every":
             tables["selection"][key] = getattr(card.selection, key)

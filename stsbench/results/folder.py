@@ -137,6 +137,7 @@ def _column_to_numpy(column: pyarrow.Array) -> npt.NDArray[Any]:
     # Booleans are stored as bits, which NumPy cannot read.
     if types.is_boolean(column.type):
         return np.from_dlpack(column.cast("uint8")).astype(bool)
+    # Without a missing value: np.from_dlpack raises an ArrowException for one.
     if types.is_integer(column.type) or types.is_floating(column.type):
         return np.from_dlpack(column)
     if types.is_dictionary(column.type) and not column.null_count:
@@ -175,7 +176,7 @@ def write_result(result: Result, folder: Path) -> Path:
         if len(other_states) == 1:
             _write_current_record(other_states[0], folder)
     # Two encoders may have the same file name. A missing or broken file, for which read_result
-    # raises DataError, is replaced.
+    # raises DataError, is replaced. OutputError is no DataError, and is not suppressed.
     with suppress(DataError):
         stored = read_result(path)
         if (stored.encoder, stored.task, stored.split) != (
@@ -200,14 +201,14 @@ def record_current(result: Result, folder: Path) -> None:
     """Record that a Result of a folder is the current state of its cell.
 
     A cell is an encoder with one training seed on a task, by a protocol, with one evaluation seed.
-    Its states differ in the
-    encoder's weights, settings or package versions. The record is a file with the hash of the
-    current state, the ``cell_id``. A cell with a single state needs no record.
+    Its states differ in the encoder's weights, settings or package versions. The record is a file
+    with the hash of the current state, the ``cell_id``. A cell with a single state needs no record.
 
     Raises:
         OutputError: The folder cannot be written.
     """
     record_path = current_record_path(result, folder)
+    # The recorded hash, or an empty text without a record.
     if _read_current_record(record_path) == result.cell_id:
         return
     if record_path.exists() or _read_other_states(result, result.path_in(folder)):
@@ -258,6 +259,7 @@ def encode_result(result: Result) -> bytes:
         DataError: The Result is not valid; names the field.
     """
     try:
+        # ValueError for NaN or infinity, TypeError for an object that JSON does not have.
         content = result_to_json(result)
         # Decoded only because that raises an error for a value of another type than its field's.
         _RESULT_DECODER.decode(content)
@@ -274,8 +276,8 @@ def encode_result(result: Result) -> bytes:
 def result_to_json(result: Result) -> bytes:
     """Return the bytes of a Result's file.
 
-    Keys are in the order of the fields. The digest, a hash over all others, is last. Floats read
-    back exactly.
+    Keys are in the order of the fields, without ``per_item``, ``path`` and an empty ``clean``. The
+    digest, a hash over all others, is last. Floats read back exactly; NaN raises ValueError.
     """
     fields = _fields_without_digest(result)
     fields["digest"] = digest_fields(fields)
@@ -305,6 +307,7 @@ def read_result(path: Path) -> Result:
     """
     decode_errors = msgspec.DecodeError, UnicodeDecodeError, RecursionError
     problem = f"{path}: is not a result file of schema {SCHEMA}"
+    # These errors become a DataError that begins with ``problem``; read_bounded raises its own.
     with translate_errors(problem, DataError, *decode_errors):
         result = _RESULT_DECODER.decode(read_bounded(path, MAX_RESULT_BYTES))
     if result.schema != SCHEMA:
@@ -616,7 +619,8 @@ def _collect_rescore_arguments(
     Returns:
         Values by argument name: always ``encoder`` (a list of names; of more than ``MAX_LISTED``
         encoders, only the placeholder ``ENCODER``) and ``tasks``. ``protocol``, ``seed``, ``split``
-        and ``results_folder`` are there only if they are not a run's defaults.
+        and ``results_folder`` are there only if they are not a run's defaults: simcse and senteval,
+        0, each task's usual split, and ``results``.
     """
     encoders = list(dict.fromkeys(result.encoder for result in results))
     if len(encoders) > MAX_LISTED:

@@ -111,8 +111,9 @@ def group_by_encoder(
 def _split_into_states(results: Sequence[Result]) -> list[_State]:
     """Split the results of one encoder by its card, then weights, then versions of packages.
 
-    Weights are told by the fingerprint, a hash of weights and settings. Results with the same card
-    stay together if their weights, or versions, differ only from training seed to training seed.
+    Weights are told by the fingerprint, a hash of weights and settings (``none`` without one);
+    versions are pairs of a package and its version. Results with the same card stay together if
+    their weights, or versions, differ only from training seed to training seed.
 
     Args:
         results: The results of encoders that share a name in tables.
@@ -175,7 +176,8 @@ def _state_tag(state: _State, states: Sequence[_State]) -> str:
     example ``3f2a1b, card 77d0e1, torch 2.1``.
 
     Args:
-        state: The state.
+        state: The state. ``fingerprint`` is without package versions, ``none`` for an encoder
+            without one; ``card_digest`` is None without a card; ``versions`` are by package.
         states: All states whose encoder has the same name in tables, among them ``state`` itself.
             If it is the only one, the tag is empty.
     """
@@ -199,12 +201,12 @@ def _state_tag(state: _State, states: Sequence[_State]) -> str:
 def _unique_prefix(value: str, values: Collection[str]) -> str:
     """Return the first characters of a hash that distinguish it from others.
 
-    They are at least ``TAG_LENGTH``, and so many that the prefixes of this length of all values
-    differ.
+    They are at least ``TAG_LENGTH`` (6), and the fewest that make the prefixes of all values
+    differ; the whole value if no shorter length does.
 
     Args:
         value: A fingerprint or the hash of a card.
-        values: All such values, among them this one.
+        values: All such values, each once, among them this one.
 
     Returns:
         The prefix; empty if the value is the only one.
@@ -269,8 +271,9 @@ class EncoderDirectory:
         """Return the results that a name stands for; empty if no encoder has the name.
 
         A name without a tag, ``final``, stands for the current results of an encoder. A name with a
-        state tag, ``final [3f2a1b]`` or ``final[3f2a1b]``, stands for all results whose fingerprint
-        (the hash of the encoder's weights and settings) begins like the tag, current or older.
+        state tag, ``final [3f2a1b]`` or ``final[3f2a1b]``, stands for the current and older results
+        of each group in which the fingerprint of one result (the hash of the encoder's weights and
+        settings) begins like the tag.
 
         Args:
             spec: The name of an encoder, with or without a state tag.
@@ -328,7 +331,8 @@ class EncoderDirectory:
         protocol and seeds, made when the encoder had other weights, settings or package versions.
 
         Args:
-            shown_results: The results that the table shows, which are not counted.
+            shown_results: The results that the table shows, which are not counted. Only for current
+                ones among them are older results counted.
 
         Returns:
             The number of omitted results by the name of the encoder and its state in tables, for
@@ -365,6 +369,7 @@ class EncoderDirectory:
         subject = "1 result of an older state"
         if n_omitted > 1:
             subject = f"{n_omitted} results of older states"
+        # The first three, and how many more there are.
         names = format_some([f"'{name}' ({count})" for name, count in counts.items()])
         return f"{subject} left out: {names}; what a run made or reused last counts"
 
@@ -471,6 +476,7 @@ def _results_of_other_cards(
     card_digests = {result.task_card for result in column}
     if len(card_digests) == 1 or task not in catalogue.paths("tasks"):
         return []
+    # The hash of the catalogue's card, as results scored by it carry it.
     current_digest = task_digest(catalogue.task(task))
     if current_digest not in card_digests:
         return []

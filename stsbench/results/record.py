@@ -216,8 +216,8 @@ def cell_id(
 def result_path(folder: Path, encoder: str, task: str, split: str, file_id: str) -> Path:
     """Return the path of a result file, ``FOLDER/ENCODER/TASK.SPLIT.ID.json``.
 
-    Slashes in names become ``--``, so that no name is a path out of the folder, and names that are
-    too long for a file system are shortened.
+    Slashes in names become ``--``, so that no name is a path out of the folder. In a name that some
+    system forbids, or that is too long, characters are replaced or cut, and a hash is appended.
 
     Args:
         folder: The results folder.
@@ -249,9 +249,9 @@ def current_record_path(result: Result, folder: Path) -> Path:
     """Return the path of the file that records which of a cell's results is current.
 
     A cell is an encoder with one training seed on a task, by a protocol, with one evaluation seed.
-    It has several results if the
-    encoder has changed: they differ in its fingerprint, and share this one file, whose name ends in
-    ``.current``.
+    It has several results if the encoder has changed. They differ in its fingerprint, and share
+    this one file. Its path is that of a result of an encoder without a fingerprint, with the
+    ending ``.current`` instead of ``.json``.
 
     Args:
         result: Any of these results.
@@ -265,6 +265,8 @@ def current_record_path(result: Result, folder: Path) -> Path:
 
 def digest_columns(columns: ItemColumns) -> str:
     """Return the sha256 of per-item columns, independent of their file format.
+
+    Numbers count by the bytes of their array, texts as UTF-8, both in the order of the items.
 
     Args:
         columns: One value per scored item, by column name: an array of numbers, or texts. The
@@ -364,6 +366,7 @@ def find_problems(result: Result) -> Iterator[str]:
     name = score_name(result.protocol)
     # The 95% interval of the score.
     low, high = result.interval
+    # One message for each value that is out of the bounds of its metric, or NaN.
     yield from _find_invalid_values("score", {name: result.score})
     yield from _find_invalid_values("scores", result.scores)
     if not low <= high:
@@ -389,6 +392,7 @@ def _find_invalid_values(field: str, values: Mapping[str, float]) -> Iterator[st
         values: The field's values, by metric, such as ``spearman.all`` or ``dev_accuracy``.
     """
     for metric, value in values.items():
+        # Widened by 1e-9 for rounding. A metric without bounds has the largest finite numbers.
         min_value, max_value = score_bounds(metric)
         if min_value <= value <= max_value:
             continue

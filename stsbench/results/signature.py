@@ -137,6 +137,10 @@ def compared_part(score: _ScoreConditions) -> ComparedPart:
 
     Args:
         score: A Result, or another record with these fields, such as a row of a lock file.
+
+    Returns:
+        A tuple of these fields, with the protocol as pairs of a name and a value in JSON. Two are
+        equal also if one has no similarity (a pair scorer's) and the other has the default one.
     """
     return ComparedPart(
         task=score.task,
@@ -210,7 +214,8 @@ def format_compared(parts: Iterable[ComparedPart], *, short: bool = False) -> st
     Args:
         parts: What a score was made with: its task, split, number of items, hashes of card and
             data, and protocol. One part for a score, or one for each score that a mean is over.
-        short: Print only the hash, the tasks and the main fields of the protocol.
+        short: Print only the hash, the tasks (``stsb+6`` for seven) and the main fields of the
+            protocol, with short labels.
 
     Returns:
         For example ``signature:1a2b3c4d | tasks:stsb | split:test | n:1379 | cards:… | data:… |
@@ -257,10 +262,11 @@ def _join_protocols(parts: Sequence[ComparedPart]) -> dict[str, str]:
             its value in JSON.
 
     Returns:
-        The values of a field, joined by ``+``, by the field's label. The label of the field
-        ``name`` is ``protocol``; other fields are their own labels.
+        The distinct values of a field, joined by ``+`` in the order of the parts, by the field's
+        label. The label of the field ``name`` is ``protocol``; other fields are their own labels.
     """
-    # A pair scorer computes no similarity: its field is left out.
+    # A pair scorer computes no similarity: its field, NO_SIMILARITY, has the value null and is left
+    # out.
     protocols = [dict(field for field in part.protocol if field != NO_SIMILARITY) for part in parts]
     names = dict.fromkeys(name for protocol in protocols for name in protocol)
     values_by_label = {}
@@ -309,7 +315,8 @@ def format_shown(results: Sequence[Result], *, short: bool = False) -> str:
     Returns:
         For example ``prompt:none | dtype:float32 | version:0.1.0 | cut:0``, where ``version`` is
         that of stsbench, and ``cut`` the number of texts that were cut at the encoder's maximum
-        length. A question mark stands for what results do not record.
+        length. Different values are joined by ``+``. A question mark stands for what results do not
+        record.
     """
     runs = [result.run for result in results]
     # Results of one task by several protocols are of the same texts, which are counted once.
@@ -348,7 +355,8 @@ def format_signature(results: Sequence[Result], *, short: bool = False) -> str:
     ``||`` follows what is only shown: prompt, number type, version and cut texts.
 
     Args:
-        results: The result of the score, or the results that the mean is over, of one encoder.
+        results: The result of the score, or the results that the mean is over, of one encoder; at
+            least one.
         short: Print short labels, and not all fields.
     """
     compared = format_compared(map(compared_part, results), short=short)

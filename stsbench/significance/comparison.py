@@ -15,6 +15,7 @@ import numpy as np
 from stsbench.core.errors import AdvisingNote, DataError
 from stsbench.core.grouping import group_by
 from stsbench.numbers.dependence import DOMINANT_COMPONENT_NOTE
+from stsbench.numbers.intervals import StandardError
 from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.results.folder import describe_missing_columns, make_rescore_remedy, without_columns
 from stsbench.results.record import Result
@@ -96,6 +97,8 @@ class Difference:
             or infinite.
         seed_error: The error over seeds alone, a part of ``error``; None if there is none.
         seed_df: The degrees of freedom of the error over seeds; None if there is none.
+        other_error: The error by the other estimate of the variance over items, which has a
+            narrower interval but may have a larger p-value; None if there is only one.
         p: The p-value by the procedure of ``method``.
         method: The procedure that gives interval and p-value: Student's t, or, for one task with
             one seed per encoder if no items share a sentence, McNemar's mid-p-value for items that
@@ -138,6 +141,7 @@ class Difference:
     df: float | None = None
     seed_error: float | None = None
     seed_df: float | None = None
+    other_error: StandardError | None = None
     p: float | None = None
     method: str | None = None
     discordant: tuple[int, int] | None = None
@@ -156,7 +160,8 @@ class Difference:
         """The difference with its error over items and seeds, as one object for computations.
 
         It is None if there is no interval, and so no error. The error is infinite if there are too
-        few items. Degrees of freedom of None are infinite.
+        few items. Degrees of freedom of None are infinite. ``other_error`` is the error by another
+        estimate of the variance over items; None if there is only one.
         """
         if self.interval is None:
             return None
@@ -166,6 +171,7 @@ class Difference:
             df=math.inf if self.df is None else self.df,
             seed_error=self.seed_error or 0.0,
             seed_df=math.inf if self.seed_df is None else self.seed_df,
+            other_error=self.other_error,
         )
 
     @property
@@ -218,7 +224,8 @@ class Comparison:
     def pairs(self) -> Iterator[tuple[str, str, list[Difference]]]:
         """Yield each pair of encoders that is compared: both names, and all their differences.
 
-        The differences are those on single tasks and of means over tasks.
+        Pairs are those with the first encoder, or all if ``all_pairs`` is set. The differences are
+        those on single tasks and of means over tasks.
         """
         for first, second in pair_names(self.encoders, all_pairs=self.all_pairs):
             differences = [
@@ -293,13 +300,15 @@ def compare(
     for pair_differences in _compare_pairs(matched.results_of_tasks, settings):
         on_tasks.extend(pair_differences)
         means.extend(_means_over_tasks(pair_differences, suites or {}))
-    items_by_task: dict[str, list[TaskItems[str]]] = {}
+    # By task and split, which decide which items there are.
+    items_by_data: dict[tuple[str, str], list[TaskItems[str]]] = {}
     for measured in on_tasks:
-        items_by_task.setdefault(measured.difference.task, []).extend(measured.items)
+        key = (measured.difference.task, measured.difference.split)
+        items_by_data.setdefault(key, []).extend(measured.items)
     notes = list(matched.notes)
     if settings.dependence != "none":
-        notes += _describe_unknown_sentences(items_by_task, all_results)
-        notes += _describe_dominant_components(items_by_task)
+        notes += _describe_unknown_sentences(items_by_data, all_results)
+        notes += _describe_dominant_components(items_by_data)
     for name in encoders:
         results_by_task = [
             results_by_encoder[name] for results_by_encoder in matched.results_of_tasks
@@ -343,12 +352,12 @@ def _compare_pairs(
 
 
 def _describe_unknown_sentences(
-    items_by_task: Mapping[str, Sequence[TaskItems[str]]], results: Sequence[Result]
+    items_by_data: Mapping[tuple[str, str], Sequence[TaskItems[str]]], results: Sequence[Result]
 ) -> list[str]:
     """Make a note on the tasks for which it is unknown which items share a sentence.
 
     Args:
-        items_by_task: The items of each task, once per pair of encoders.
+        items_by_data: The items of each task and split, once per pair of encoders.
         results: The results of all encoders. If those of such tasks were scored again, it would be
             known: the note has that advice.
 
@@ -357,37 +366,41 @@ def _describe_unknown_sentences(
     """
     unknown = [
         task
-        for task, task_items in items_by_task.items()
+        for (task, _), task_items in items_by_data.items()
         if not all(items.knows_sentences for items in task_items)
     ]
     if not unknown:
         return []
     remedy = make_rescore_remedy([result for result in results if result.task in unknown])
+    # The note is a text that ends with the advice.
     reason = "taken as independent, for no result says which items share a sentence"
-    return [AdvisingNote(f"{', '.join(unknown)}: {reason}", remedy)]
+    return [AdvisingNote(f"{', '.join(dict.fromkeys(unknown))}: {reason}", remedy)]
 
 
 def _describe_dominant_components(
-    items_by_task: Mapping[str, Sequence[TaskItems[str]]],
+    items_by_data: Mapping[tuple[str, str], Sequence[TaskItems[str]]],
 ) -> list[str]:
     """Make a note on the tasks on which shared sentences link most items to one group.
 
     Such items count as one observation, so that tests are doubtful.
 
     Args:
-        items_by_task: The items of each task, once per pair of encoders.
+        items_by_data: The items of each task and split, once per pair of encoders.
 
     Returns:
         A list with the note; empty if there are no such tasks.
     """
     tasks = []
-    for task, task_items in items_by_task.items():
+    for (task, _), task_items in items_by_data.items():
         # Only the first element: all pairs of encoders have the same items. There is none if no
         # test is known for the task.
         for items in task_items[:1]:
+            # Which items share sentences, and each item's weight in the score.
             joined = join_items([items])
+            # Whether one group has more than half of the weight.
             if joined.dependence.has_dominant_component(joined.weights):
                 tasks.append(task)
+    tasks = list(dict.fromkeys(tasks))
     return [f"{', '.join(tasks)}: {DOMINANT_COMPONENT_NOTE}"] if tasks else []
 
 
@@ -444,10 +457,12 @@ def compare_on_task(
         if items is None:
             yield MeasuredDifference(untested)
             continue
+        # Second minus first, with its error over items and seeds.
         estimate = estimate_mean_difference([items], first, second)
         # The score of a classifier may be a mean of rounded accuracies of folds, and so differ from
         # the mean of its items. The interval is centred on the difference of the scores.
         difference = _with_estimate(untested, estimate._replace(difference=untested.difference))
+        # McNemar's or a permutation test; None if there is none: then Student's t stays.
         test = _exact_test(items, names.index(first), names.index(second), settings)
         if test is not None:
             difference = _with_exact_test(difference, test)
@@ -466,10 +481,11 @@ def _exact_test(
         settings: The number of permutations, and the seed of random draws.
 
     Returns:
-        McNemar's test or a permutation test. None if items share sentences, if an encoder has
-        several seeds, or if there is no such test for these scores.
+        McNemar's test if items are right or wrong, else a permutation test. None if items share
+        sentences, or if an encoder has several seeds. Nor is there a permutation test of F1, of
+        Kendall's correlation, or of 250 items or more.
     """
-    # One sample per encoder, with a score per seed.
+    # One sample per encoder, in the order of the indices, with a score per seed.
     samples = list(items.samples.values())
     n_seeds = max(len(samples[index].scores) for index in (first_index, second_index))
     # Which items share sentences, by the function for the items of several tasks.
@@ -490,7 +506,8 @@ def _with_estimate(difference: Difference, estimate: EstimatedDifference) -> Dif
 
     Args:
         difference: The difference without a test.
-        estimate: The same difference with its error over items and seeds.
+        estimate: The same difference with its error over items and seeds. Of an infinite error
+            (too few items) and infinite degrees of freedom the result has None.
     """
     has_seeds = estimate.seed_error > 0
     return replace(
@@ -500,6 +517,7 @@ def _with_estimate(difference: Difference, estimate: EstimatedDifference) -> Dif
         df=_none_if_infinite(estimate.df),
         seed_error=_none_if_infinite(estimate.seed_error) if has_seeds else None,
         seed_df=_none_if_infinite(estimate.seed_df) if has_seeds else None,
+        other_error=estimate.other_error,
         p=estimate.p,
         method=STUDENT,
     )
@@ -516,7 +534,9 @@ def _with_exact_test(difference: Difference, test: PairedTest) -> Difference:
     Args:
         difference: The difference by Student's t. Without an estimate of its error, any test
             replaces what there is.
-        test: McNemar's test, or a permutation test, with p-value and interval.
+        test: McNemar's test, or a permutation test, with p-value and interval. There is one seed
+            per encoder, so that the error has no part over seeds. ``discordant``, the numbers of
+            items that only one encoder has right, is None for permutations.
     """
     estimate = difference.estimate
     interval = test.interval
@@ -551,6 +571,11 @@ def _compare_without_test(
         results_by_encoder: Each encoder's results on the task, one per seed.
         first: The name of the encoder whose mean is subtracted.
         second: The name of the other encoder.
+
+    Returns:
+        The difference. ``deviations`` (over seeds) is None if an encoder has one result;
+        ``training_seeds`` counts distinct seeds, 0 if nothing was trained; ``one_run`` names those
+        encoders that have exactly one training seed. Task, protocol and items are the same for all.
     """
     first_results = results_by_encoder[first]
     second_results = results_by_encoder[second]
@@ -619,6 +644,7 @@ def _means_over_tasks(
         has_several_splits = len(splits_by_task[difference.task]) > 1
         is_unusual_split = has_several_splits and difference.split != usual_split
         extra_split = difference.split if is_unusual_split else ""
+        # protocol_part: the fields as text, the same for protocols whose scores are comparable.
         group_key = (protocol_part(difference.protocol), extra_split)
         groups.setdefault(group_key, []).append(measured)
     for comparable in groups.values():
@@ -635,7 +661,7 @@ def _means_over_tasks(
 
 
 UNTESTED: Mapping[str, Any] = dict.fromkeys(
-    ("interval", "error", "df", "seed_error", "seed_df", "p", "method")
+    ("interval", "error", "df", "seed_error", "seed_df", "other_error", "p", "method")
 )
 """The fields of a Difference without a test, all None."""
 
@@ -645,16 +671,19 @@ def mean_difference(task_differences: Sequence[MeasuredDifference]) -> Differenc
 
     It has an interval and a p-value by Student's t only if a paired test is known for each task.
     Of the numbers of seeds the mean has the smallest over tasks, of training seeds the largest.
+    Names, split and protocol are those of the first task.
 
     Args:
         task_differences: The pair's difference on each task, with its items.
     """
     n_tasks = len(task_differences)
     differences = [measured.difference for measured in task_differences]
+    # One per task; empty if no paired test is known for one of them.
     items = _items_of_all_tasks(task_differences)
     first, second = differences[0].first, differences[0].second
     mean = float(np.mean([difference.difference for difference in differences]))
     # Pairs of numbers, such as the seeds, have the first encoder's number and then the second's.
+    # UNTESTED sets all that a test gives, such as interval, error and p, to None.
     untested = replace(
         differences[0],
         task=f"mean of {n_tasks} tasks",
@@ -706,6 +735,7 @@ def _with_holm_correction(
         difference that could have been found, and the items or seeds that the planned difference
         needs. A difference of one training seed against several loses its test.
     """
+    # UNTESTED sets all that a test gives, such as interval, error and p, to None.
     differences = [
         replace(measured.difference, **UNTESTED)
         if measured.difference.lacks_seeds
@@ -731,9 +761,11 @@ def _with_holm_correction(
 def _with_margin_verdict(difference: Difference, settings: TestSettings) -> Difference:
     """Add to a difference the judgement whether it exceeds the margin, the largest harmless one.
 
-    The procedure is that of the difference's interval: Tango's interval if McNemar's test has
-    compared shares of right items (``discordant`` is set), otherwise Student's t. Without a margin
-    or a test the difference is returned unchanged.
+    The procedure is that of the difference's interval. If McNemar's test has compared shares of
+    right items, it is Tango's interval: ``discordant`` is then the numbers of items that only the
+    first and only the second encoder has right. Otherwise it is Student's t. The judgement is
+    ``within``, ``not worse``, ``worse than`` or ``open``. Without a margin or a test the difference
+    is returned unchanged.
 
     Args:
         difference: The difference.
@@ -773,17 +805,18 @@ def _with_power(
         return difference
     # The level of the first test by Holm's correction.
     level = settings.level / max(difference.family, 1)
-    smallest = margins.smallest_detectable(estimate.standard_error, level)
+    # One error per way to estimate the variance over items; infinite if there are too few items.
+    smallest = max(margins.smallest_detectable(error, level) for error in estimate.errors)
     required_items = required_seeds = None
     if settings.plan is not None and difference.error is not None:
-        # The error of the difference over items, and the deviation of a score over seeds; None if
-        # an encoder has one seed.
+        # The errors of the difference over items, and the deviation of a score over seeds; None if
+        # an encoder has one seed, or other seeds on one task than on another.
         spread = estimate_seed_spread(items, difference.first, difference.second)
         if spread is not None:
             required_seeds = margins.required_seeds(*spread, settings.plan, level)
         elif max(difference.seeds) == 1:
             required_items = margins.required_items(
-                estimate.standard_error, difference.n, settings.plan, level
+                estimate.errors, difference.n, settings.plan, level
             )
     return replace(
         difference,

@@ -23,8 +23,9 @@ DIFFERENCE_COLUMNS = ["task", "A", "B", "B - A", "95% interval", "p", HOLM_P, "m
 def describe_comparison(comparison: Comparison) -> list[str]:
     """Describe for each pair of encoders which differences are significant, one text per pair.
 
-    A text begins with a warning if an encoder has two training seeds, and ends with one if an
-    encoder has a single seed and so has the other one.
+    A text has, in this order: a warning if an encoder has two training seeds; sentences on results,
+    on the margin, on the plan and on the correction; a warning if an encoder has a single training
+    seed and the other one has not several.
 
     Args:
         comparison: The differences of the pairs, with the settings of the tests.
@@ -32,6 +33,7 @@ def describe_comparison(comparison: Comparison) -> list[str]:
     correction = _describe_correction(comparison)
     texts = []
     for first, second, differences in comparison.pairs():
+        # ``one_run`` names the encoders of the pair that have a single training seed.
         # A difference of one training seed against several (lacks_seeds) has no verdict, and a
         # sentence says so. The warning is for verdicts on encoders with one seed each.
         names_with_one_seed = dict.fromkeys(
@@ -61,7 +63,8 @@ def _warnings_of_two_seeds(first: str, second: str, differences: Sequence[Differ
     Args:
         first: The name of the first encoder.
         second: The name of the second encoder.
-        differences: The differences of the pair.
+        differences: The differences of the pair; ``training_seeds`` of each is the number of the
+            first encoder's training seeds and that of the second's.
     """
     names = [
         name
@@ -107,7 +110,8 @@ def _sentences_on_results(first: str, second: str, differences: Sequence[Differe
         first: The name of the first encoder.
         second: The name of the second encoder.
         differences: The differences of the pair, second minus first. ``p`` is None without a test,
-            ``real`` means significant.
+            ``real`` means significant, ``lacks_seeds`` that one encoder has one training seed and
+            the other several.
     """
     labels = label_tasks(differences)
     on_tasks = [difference for difference in differences if not difference.is_average]
@@ -155,7 +159,8 @@ def _sentences_without_verdict(
     Args:
         first: The name of the first encoder.
         second: The name of the second encoder.
-        differences: The differences of the pair.
+        differences: The differences of the pair; ``training_seeds`` of each is the number of the
+            first encoder's training seeds and that of the second's.
     """
     labels = label_tasks(differences)
     tasks_by_encoder: dict[str, list[str]] = {}
@@ -183,6 +188,7 @@ def _sentences_on_margin(
         margin: The largest difference that does not matter, not times 100.
     """
     labels = label_tasks(differences)
+    # For example "0.5 points" for 0.005.
     points = _describe_margin(margin)
     beginning_by_verdict: dict[MarginVerdict, str] = {
         "within": f"{first} and {second} differ by less than {points} on",
@@ -224,12 +230,13 @@ def _sentences_on_plan(differences: Sequence[Difference], plan: float) -> list[s
         elif difference.required_items is not None:
             items = f"{difference.required_items:,} items like the {difference.n:,} of {label}"
             requirements.append(items)
-        elif difference.error is not None and max(difference.seeds) > 1:
+        elif difference.error is not None and min(difference.seeds) > 1:
             hopeless_tasks.append(label)
     if hopeless_tasks:
         requirements.append(f"no number of seeds on {', '.join(hopeless_tasks)}")
     if not requirements:
         return []
+    # For example "0.5 points" for 0.005.
     points = _describe_margin(plan)
     return [f"A difference of {points} is found with 80% power by {', '.join(requirements)}"]
 
@@ -245,30 +252,35 @@ NOTHING_DETECTABLE = "no difference"
 def _describe_detectable(differences: Sequence[Difference]) -> str:
     """Return the end of a sentence, on the smallest true differences that tests could have found.
 
-    It is empty if they are unknown, or if the errors of all differences are 0.
+    For example ``; found with 80% power: 0.80 points on stsb, no difference on sickr``. The task of
+    a single difference is not named. It is empty if they are unknown, or if all round to 0.
 
     Args:
         differences: The differences of one pair of encoders, which are not significant.
     """
     labels = label_tasks(differences)
-    size_by_label = {
-        labels[difference.task, difference.split]: _describe_smallest(difference)
+    # A task that was scored by two protocols has two differences, with one label.
+    labels_and_sizes = [
+        (labels[difference.task, difference.split], _describe_smallest(difference))
         for difference in differences
-    }
-    sizes = [f"{size} on {label}" for label, size in size_by_label.items() if size]
-    if len(differences) == 1:
-        sizes = list(filter(None, size_by_label.values()))
+    ]
+    is_only_one = len(differences) == 1
+    sizes = [
+        size if is_only_one else f"{size} on {label}" for label, size in labels_and_sizes if size
+    ]
     return f"; found with 80% power: {', '.join(sizes)}" if sizes else ""
 
 
 def _describe_smallest(difference: Difference) -> str:
     """Return the smallest true difference that a test could have found, as text in points.
 
-    It is ``NOTHING_DETECTABLE`` ("no difference") if none could be found, because there are too few
-    items. It is empty if it is unknown or rounds to 0.
+    It is ``NOTHING_DETECTABLE`` ("no difference") if none could be found: there are too few items,
+    or it would be above 2, the largest difference of two correlations. It is empty if there was no
+    test, or if it rounds to 0.
 
     Args:
-        difference: A difference; without an error, its test had too few items.
+        difference: A difference. Its ``interval`` is None without a test; its ``error`` is None
+            also if the test had too few items.
     """
     smallest = difference.smallest_detectable
     if smallest is None:
@@ -289,7 +301,9 @@ def _describe_correction(comparison: Comparison) -> list[str]:
         comparison: The differences on tasks and of means; those with a p-value were tested.
 
     Returns:
-        A list with the sentence; empty if there are no tests.
+        A list with the sentence, such as ``Significant: Holm p below 0.05; Holm's correction over 6
+        tests (2 pairs of encoders, 3 tasks) and, by itself, over 2 tests of means; intervals are
+        not corrected``; empty if there are no tests.
     """
     tested = [difference for difference in comparison.differences if difference.p is not None]
     on_tasks = [difference for difference in tested if not difference.is_average]
@@ -320,7 +334,8 @@ def _describe_insignificant(
     """Return the sentence on the tasks without a significant difference of two encoders.
 
     It says how small a difference could have been found. If no task has a significant difference,
-    it also has the lowest corrected p-value.
+    it also has the lowest corrected p-value, as in ``No significant difference between a and b on
+    any of 3 tasks (lowest Holm p = .21); found with 80% power: 0.80 points on stsb``.
 
     Args:
         first: The name of the first encoder.
@@ -346,6 +361,8 @@ def _describe_insignificant(
 def _describe_mean(mean: Difference) -> str:
     """Return the sentence on the difference of two encoders' means over tasks.
 
+    For example ``b is better by 1.20 points in the mean of 3 tasks (Holm p = .012)``.
+
     Args:
         mean: The difference of the means; its ``task`` is the label of the mean, and ``real`` means
             significant.
@@ -367,7 +384,8 @@ def describe_notes(comparison: Comparison) -> list[str]:
     """Return the notes below a comparison's table: its own notes, then explanations of columns.
 
     The explanations are of scores and differences, of intervals and p-values, of power and margin
-    if there are such columns, and of the protocols by which tasks were scored.
+    if there are such columns, and of the protocols by which tasks were scored: one signature of its
+    scores for each.
 
     Args:
         comparison: The comparison. Its ``margin`` and ``plan`` are None if they were not requested.
@@ -410,7 +428,8 @@ def _describe_methods(differences: Sequence[Difference]) -> list[str]:
     """Return sentences that name the tests behind intervals and p-values.
 
     If there are several tests, each is named with its tasks. The last sentence says that the
-    p-value after Holm's correction decides. Empty if nothing was tested.
+    p-value after Holm's correction decides (``HOLM_P`` is its label, "Holm p"). Empty if nothing
+    was tested.
 
     Args:
         differences: The differences of a comparison; ``method`` names the test of each.
@@ -441,7 +460,7 @@ def _describe_probes(differences: Sequence[Difference]) -> list[str]:
     """Return a note for tasks that train a classifier, regressor or projection on embeddings.
 
     Tests on them do not count the chance of the training sample. Their protocols have one of the
-    ``TRAINING_FIELDS``. Empty if there are no such tasks.
+    ``TRAINING_FIELDS``, ``kfold`` and ``base_seed``. Empty if there are no such tasks.
     """
     if not any(TRAINING_FIELDS & set(difference.protocol) for difference in differences):
         return []
@@ -472,6 +491,7 @@ def _difference_row(difference: Difference, labels: Mapping[tuple[str, str], str
 
     The columns are ``DIFFERENCE_COLUMNS``: task, both scores, difference, its 95% interval, p, p
     after Holm's correction, and the judgement by the margin. A dash stands for an unknown value.
+    For example: stsb, 80.12±0.30, 81.30±0.25, +1.18, +0.20 to +2.16, .018, .036, –.
 
     Args:
         difference: The difference.
@@ -521,7 +541,8 @@ def format_p(p: float | None, level: float = USUAL_LEVEL) -> str:
     """Return a p-value as printed in a table: ``.043``, ``.25``, ``<.001`` or ``>.99``.
 
     It has three decimals below .1 (more if the level is very small), and two above. If it would
-    round to the level, it gets enough decimals to show on which side of the level it is.
+    round to the level, it gets enough decimals (at most six) to show on which side of the level it
+    is.
 
     Args:
         p: The p-value; None becomes a dash.

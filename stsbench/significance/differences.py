@@ -84,9 +84,9 @@ def combine_errors(
             has several seeds.
 
     Returns:
-        The joined error, and its part over seeds; the error over items unchanged if seeds add
-        nothing. It is infinite if an error is NaN, because too few items say nothing about how a
-        score varies.
+        The joined error, and its part over seeds, each with its own degrees of freedom: ``df`` is
+        still that over items. It is the error over items unchanged if seeds add nothing. It is
+        infinite if an error is NaN, because too few items say nothing about how a score varies.
     """
     variance = item_error.error**2
     seed_variances = np.array([error.error**2 for error in seed_errors])
@@ -130,16 +130,31 @@ class EstimatedDifference(NamedTuple):
         return StandardError(self.error, self.df, self.seed_error, self.seed_df)
 
     @property
+    def errors(self) -> list[StandardError]:
+        """The error of the wider interval, then the other one if there are two estimates."""
+        others = [] if self.other_error is None else [self.other_error]
+        return [self.standard_error, *others]
+
+    @property
     def p(self) -> float:
         """The two-sided p-value of the difference.
 
-        There may be two estimates of its error; the larger p-value counts. It is below 0.05 exactly
-        if 0 is outside the 95% interval, :meth:`interval`.
+        It is below 0.05 exactly if 0 is outside the 95% interval, :meth:`interval`. It is 1 for a
+        difference of 0 (at most 1e-12, for rounding), and for an infinite error.
         """
-        errors = [self.standard_error]
-        if self.other_error is not None:
-            errors.append(self.other_error)
-        return max(two_sided_p(self.difference, error) for error in errors)
+        if abs(self.difference) <= TIE_TOLERANCE:
+            return 1.0
+        return 2 * self.upper_tail(abs(self.difference))
+
+    def upper_tail(self, distance: float) -> float:
+        """Return the probability that the estimate is so far above the true value, or farther.
+
+        There may be two estimates of the error; the larger probability counts. One of 0 is left
+        out. If all are 0, it is 0 for a distance of at least 0 and 1 for a negative one.
+        """
+        # By Student's t, or over items and seeds together, for one or two StandardErrors.
+        tails = [error.upper_tail(distance) for error in self.errors if error.error]
+        return max(tails, default=float(distance < 0))
 
     def interval(self) -> tuple[float, float]:
         """Return the 95% interval of the difference."""
@@ -186,17 +201,9 @@ class EstimatedDifference(NamedTuple):
             for item_error in standard_errors(influences, dependence, weights)
         ]
         # The variance over items is estimated in two ways at most, so there are one or two errors.
+        # Each is a tuple (error, df, seed_error, seed_df), as the fields after the difference are.
         widest, *narrower = widest_first(errors)
         return cls(difference, *widest, other_error=narrower[0] if narrower else None)
-
-
-def two_sided_p(difference: float, standard_error: StandardError) -> float:
-    """Return the two-sided p-value of a difference."""
-    if abs(difference) <= TIE_TOLERANCE:
-        return 1.0
-    if not standard_error.error:
-        return 0.0
-    return 2 * standard_error.upper_tail(abs(difference))
 
 
 def seed_error(sample: ScoreSample, dependence: ItemDependence) -> StandardError | None:
@@ -213,12 +220,14 @@ def seed_error(sample: ScoreSample, dependence: ItemDependence) -> StandardError
         dependence: Which items share a sentence.
 
     Returns:
-        The error with s - 1 degrees of freedom; None for a single seed.
+        The error with s - 1 degrees of freedom; None for a single seed. It is NaN if influences
+        are, because there are too few items.
     """
     n_seeds = len(sample.scores)
     if n_seeds < 2:
         return None
     seed_deviations = sample.influences - sample.mean_influences
+    # Each variance is a sum of products over all pairs of items that share a sentence.
     explained = sum(map(dependence.variance, seed_deviations)) / (n_seeds - 1)
     variance = (float(np.var(sample.scores, ddof=1)) - explained) / n_seeds
     return StandardError(max(variance, 0.0) ** 0.5, n_seeds - 1)
@@ -228,7 +237,8 @@ def all_seed_errors(sample: ScoreSample, dependence: ItemDependence) -> list[Sta
     """Return all standard errors of an encoder's score over seeds; their squares are added up.
 
     The first is that of the mean over the sample's own seeds; it is missing for a single seed. Then
-    come errors of means over seeds that were averaged before (``sample.seed_errors``).
+    come errors of means over seeds that were averaged before (``sample.seed_errors``; empty unless
+    the sample is a mean over tasks with different seeds).
 
     Args:
         sample: The encoder's scores by seed, and how much each item moves them.
@@ -252,7 +262,7 @@ def average_samples(
 
     Args:
         samples: For each of k tasks the encoder's scores by seed, and how much each item of the
-            task moves them (influences).
+            task moves them (influences). None has been averaged before.
         dependence: Which items of all tasks share a sentence.
         weights: The tasks' shares of the mean, (k,), with the sum 1; None weighs all equally.
 
@@ -295,7 +305,7 @@ def _error_of_unequal_seeds(
     of seeds n_tu that both have. C_tu is the covariance of their scores over these seeds, less what
     items explain. If two tasks share a single seed, it cannot be estimated and is replaced by B_tu,
     the product of their deviations, as if the tasks moved together. A task of one seed is taken to
-    vary as the others do on average.
+    vary as the others do on average; one without ``seeds`` adds no variance.
 
     The degrees of freedom are Satterthwaite's, tr(Q)² / tr(Q²), with the matrix Q over seeds: the
     sum over t and u of W_tu B_tu M_tu, where M_tu turns the scores of two tasks into their
@@ -343,7 +353,7 @@ def _covariance_matrices(has_seed: Float64Array) -> Float64Array:
     """Return for every two of k tasks the matrix M that makes the covariance of their scores.
 
     The covariance of two tasks' scores x and y over the n seeds that both have is x' M y. M is
-    (I - 1 / n) / (n - 1) on these seeds, and 0 on others.
+    (I - 1 / n) / (n - 1) on these seeds, and 0 on others; all 0 if they share fewer than two.
 
     Args:
         has_seed: 1 if a task has a seed and 0 if not, (k, seeds).
@@ -369,7 +379,7 @@ def _unexplained_products(
 
     Args:
         samples: For each of k tasks the scores by seed, and how much each item moves them
-            (influences).
+            (influences). ``seeds`` of a sample is empty if no other task can have its seed.
         dependence: Which items of all tasks share a sentence.
         seeds: All s seeds that any task has.
 
@@ -390,5 +400,6 @@ def _unexplained_products(
             deviations = sample.influences - sample.mean_influences
             influences[task, seed_indices, start:stop] = deviations
         start = stop
+    # Two arrays (k s, k s), over every two pairs of a task and a seed.
     products = np.outer(scores, scores) - dependence.covariance(influences.reshape(k * s, -1))
     return products.reshape(k, s, k, s)

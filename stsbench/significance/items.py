@@ -82,7 +82,8 @@ def one_per_seed(results: Sequence[Result]) -> list[Result]:
     """Select one of an encoder's results on one task for each seed, in the order of seeds.
 
     An evaluation seed may have no effect. All evaluation seeds of one training then have the same
-    per-item columns (the same hash ``items``), and only the result of the first is selected.
+    per-item columns (the same hash ``items``), and only the result of the first is selected. If any
+    of them differs, all are selected.
     Results of different training seeds are never merged, even if their columns are equal.
 
     Args:
@@ -138,6 +139,7 @@ def pair_items(
     paired = make_paired_test(first_result, columns, score_name)
     if paired is None:
         return None
+    # The scores of an encoder's results, (r,), and how much each item moves them, (r, n), by seed.
     samples = {
         row: average_by_seed(paired.scores(index), paired.influences(index), results)
         for index, (row, results) in enumerate(encoders.items())
@@ -147,6 +149,7 @@ def pair_items(
     first_columns = columns[0][0]
     are_images = "recall" in first_columns
     knows_sentences = sentences is not None or are_images
+    # A negative number for each item, (n, 1), which no other item has.
     if sentences is None:
         sentences = unshared_sentence_numbers(len(paired.weights))
     return TaskItems(
@@ -167,7 +170,8 @@ def unshared_sentence_numbers(n: int) -> IntArray:
 def _find_sentences(columns: AllColumns) -> IntArray | None:
     """Return the sentences of each item as numbers, (n, m) for m sentences per item.
 
-    Items with a common number share a sentence. None if no result has these columns.
+    Items with a common number share a sentence. The first result that has the columns will do,
+    because all are of the same items. None if no result has them.
 
     Args:
         columns: The per-item columns of all results on one task, by encoder and seed.
@@ -200,7 +204,8 @@ def join_items(
     Items of different tasks may share sentences.
 
     Args:
-        tasks: The items of each task: their sentences as numbers, and their shares of the score.
+        tasks: The items of each task: their shares of the score, (n,), and their sentences as
+            numbers, (n, m); equal sentences have equal numbers in all tasks.
         task_weights: The tasks' shares of the mean; None weighs all equally.
 
     Returns:
@@ -223,6 +228,7 @@ def join_items(
     weights = [
         task_weight * items.weights for items, task_weight in zip(tasks, task_weights, strict=True)
     ]
+    # merge_chains gives items of more than two sentences one number for each chain.
     return JoinedItems(
         cached_dependence(merge_chains(np.concatenate(sentences_by_task))), np.concatenate(weights)
     )
@@ -254,10 +260,10 @@ def find_tested_column(
         protocol: The fields of the protocol; ``metric`` names the correlation.
 
     Returns:
-        The name of the column, and the correlation (None for a mean); None if there is no such
-        column, so that no test is known.
+        The name of the column, and the correlation as an object with its functions (None for a
+        mean). None if there is no such column or no such correlation, so that no test is known.
     """
-    # The columns whose mean is a score.
+    # The columns whose mean is a score: ``correct`` and ``recall``.
     for column in SCORE_OF_COLUMN:
         if column in columns:
             return TestedColumn(column, metric=None)
@@ -286,7 +292,7 @@ def make_paired_test(result: Result, columns: AllColumns, score_name: str) -> Pa
     Raises:
         DataError: The columns are not of the same items.
     """
-    # Those of the first encoder's first result.
+    # Those of the first encoder's first result: names with arrays, (n,).
     first_columns = columns[0][0]
     if score_name == "f1":
         return _make_paired_f1(columns)
@@ -301,10 +307,11 @@ def make_paired_test(result: Result, columns: AllColumns, score_name: str) -> Pa
     if tested is None:
         return None
     if tested.metric is None:
-        # Only the score that SCORE_OF_COLUMN names is the column's mean. Another one, such as a
-        # median rank, has no column.
+        # Only the score that SCORE_OF_COLUMN names (accuracy of ``correct``, mean_recall of
+        # ``recall``) is the column's mean. Another one, such as a median rank, has no column.
         is_column_mean = metric in ("", SCORE_OF_COLUMN[tested.name])
         return PairedMean(values=_stack(columns, tested.name)) if is_column_mean else None
+    # For each encoder an array by seed and item, (s, n).
     values = _stack(columns, tested.name)
     gold = _stack(columns, "gold")
     # All results must have the gold scores of the first encoder's first result.
@@ -322,7 +329,8 @@ def make_paired_test(result: Result, columns: AllColumns, score_name: str) -> Pa
 def _make_paired_f1(columns: AllColumns) -> PairedF1 | None:
     """Return the values for a paired test of F1, the predictions and which of them are right.
 
-    None without a column of predictions, or with more than two classes.
+    None without the columns ``prediction`` (the number of a class, from 0) and ``correct``, or if a
+    class above 1 is predicted.
 
     Args:
         columns: The per-item columns of all results, by encoder and seed.
@@ -330,6 +338,7 @@ def _make_paired_f1(columns: AllColumns) -> PairedF1 | None:
     first_columns = columns[0][0]
     if not {"prediction", "correct"} <= set(first_columns):
         return None
+    # For each encoder the class by seed and item, (s, n).
     predicted = _stack(columns, "prediction")
     # With more than two classes a wrong answer does not say which one was right.
     if max(classes.max(initial=0) for classes in predicted) > 1:
@@ -351,7 +360,9 @@ def average_by_seed(
         results: The r results, one per pair of training and evaluation seed.
 
     Returns:
-        Scores (s,) and influences (s, n) by seed, with keys that match seeds of different tasks.
+        Scores (s,) and influences (s, n) by seed, with keys that match seeds of different tasks:
+        pairs such as ``("training", 1)`` or ``("evaluation", 0)``. There is one score and no key if
+        nothing was trained and there is one evaluation seed.
     """
     has_several_trainings = len({result.train_seed for result in results}) > 1
     seed_by_result = [
@@ -407,8 +418,8 @@ def _subset_weights(
 ) -> SubsetWeights:
     """Return the subsets of items whose correlations make the score, with the weight of each.
 
-    The aggregation ``all`` is one correlation over all items: a single subset. ``mean`` and
-    ``wmean`` are means over the task's subsets.
+    The aggregation ``all`` is one correlation over all items: a single subset. ``mean`` is the mean
+    over the task's subsets, ``wmean`` that weighted by their numbers of items.
 
     Args:
         columns: The per-item columns of a result, among them ``gold`` and perhaps ``subset``.
@@ -425,6 +436,7 @@ def _subset_weights(
         raise DataError(
             f"a result's aggregation '{aggregation}' is not one of {', '.join(AGGREGATIONS)}"
         )
+    # By name, the function from the sizes of subsets to their weights; None for ``all``.
     correlates_subsets = AGGREGATIONS[aggregation] is not None
     if not correlates_subsets:
         n_items = len(columns["gold"])
@@ -440,7 +452,8 @@ def check_comparable(rows: RowResults[RowKey]) -> None:
     """Check that the encoders of a table were scored in the same way on the same data.
 
     Args:
-        rows: Each row's results by task, one per seed; a row is an encoder.
+        rows: For each row (an encoder) a list of the same tasks in the same order; each task is the
+            list of its results, one per seed, empty if the row lacks the task.
 
     Raises:
         ProtocolError: A task was scored differently; the message names the field.
@@ -448,7 +461,7 @@ def check_comparable(rows: RowResults[RowKey]) -> None:
     for results_by_row in zip(*rows.values(), strict=True):
         task_results = [result for results in results_by_row for result in results]
         for result in task_results[1:]:
-            # A text on the first field that differs, empty if the two are comparable.
+            # A text on the first field that differs, None if the two are comparable.
             mismatch = describe_mismatch(task_results[0], result)
             if mismatch:
                 names = f"'{task_results[0].encoder}' and '{result.encoder}'"
@@ -505,8 +518,10 @@ def match_tasks(
     if not common_tasks:
         names = " and ".join(f"'{name}'" for name in encoders)
         by_protocol = f" by protocol {protocol!r}" if protocol else ""
+        none = f"none of {format_some(list(tasks), MAX_LISTED)}" if tasks else "none"
         task_lists = (
-            f"'{name}' has {format_some(list(groups), MAX_LISTED) or 'none'}"
+            # The first tasks, and how many more there are.
+            f"'{name}' has {format_some(list(groups), MAX_LISTED) or none}"
             for name, groups in groups_by_encoder.items()
         )
         raise DataError(f"{names} have no task in common{by_protocol}", hint="; ".join(task_lists))
@@ -536,7 +551,8 @@ def _group_by_task(
         protocol: The name of the protocol that is requested; None for all.
 
     Returns:
-        By task, the results by pairs of split and protocol.
+        By task, the results by pairs of split and protocol. The protocol is a tuple of names and
+        values, the same for protocols whose scores are comparable.
     """
     groups: dict[str, ResultsByProtocol] = {}
     for result in results:
@@ -581,7 +597,7 @@ def _match_protocols(
         first_result = results_by_encoder[first_name][0]
         for name, results in results_by_encoder.items():
             for result in results:
-                # A text on the first field that differs, empty if the two are comparable.
+                # A text on the first field that differs, None if the two are comparable.
                 mismatch = describe_mismatch(first_result, result)
                 if mismatch:
                     raise ProtocolError(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -51,20 +52,11 @@ def margin_verdict(
         ``within``: the difference is between -margin and margin. ``not worse``: it is above
         -margin. ``worse than``: it is below -margin. ``open``: none of these is significant.
     """
-    difference, standard_error = estimate.difference, estimate.standard_error
-    if not standard_error.error:
-        is_not_worse = difference >= -margin
-        is_not_better = difference <= margin
-        is_worse = difference < -margin
-    else:
-        above_lower = difference + margin
-        below_upper = margin - difference
-        is_not_worse = standard_error.upper_tail(above_lower) < level
-        is_not_better = standard_error.upper_tail(below_upper) < level
-        is_worse = standard_error.upper_tail(-above_lower) < level
-    if is_not_worse:
-        return "within" if is_not_better else "not worse"
-    return "worse than" if is_worse else "open"
+    above_lower = estimate.difference + margin
+    below_upper = margin - estimate.difference
+    if estimate.upper_tail(above_lower) < level:
+        return "within" if estimate.upper_tail(below_upper) < level else "not worse"
+    return "worse than" if estimate.upper_tail(-above_lower) < level else "open"
 
 
 def interval_verdict(interval: tuple[float, float], margin: float) -> MarginVerdict:
@@ -191,7 +183,7 @@ def _smallest_over_seeds(
 
 
 def required_items(
-    items: StandardError,
+    errors: Sequence[StandardError],
     n_items: int,
     difference: float,
     level: float = 0.05,
@@ -204,8 +196,8 @@ def required_items(
     of freedom plus 1, is multiplied by r.
 
     Args:
-        items: The error of the difference in the comparison that was made, with one seed per
-            encoder.
+        errors: The error of the difference in the comparison that was made, with one seed per
+            encoder, by each way to estimate it; the test must find the difference by all of them.
         n_items: The number of items of that comparison.
         difference: The difference to find, more than 0, in the unit of the error.
         level: The significance level of the test.
@@ -218,15 +210,18 @@ def required_items(
     def are_enough(n_required: int) -> bool:
         """Return whether a test over this number of items finds the difference.
 
-        From the outer function: ``items`` is the error over ``n_items`` items, ``difference`` the
+        From the outer function: ``errors`` are those over ``n_items`` items, ``difference`` is the
         difference to find, ``level`` the significance level, ``power`` the required power.
         """
         ratio = n_required / n_items
-        df = (items.df + 1) * ratio - 1
-        if df < 1:
-            return False
-        required_error = StandardError(items.error / ratio**0.5, df)
-        return smallest_detectable(required_error, level, power) <= difference
+        required_errors = [
+            StandardError(error.error / ratio**0.5, df=(error.df + 1) * ratio - 1)
+            for error in errors
+        ]
+        return all(
+            error.df >= 1 and smallest_detectable(error, level, power) <= difference
+            for error in required_errors
+        )
 
     # The first number that is enough, by bisection: all below are not, and all above are.
     n_required = bisect_left(range(MAX_ITEMS + 1), True, lo=1, key=are_enough)
@@ -234,7 +229,7 @@ def required_items(
 
 
 def required_seeds(
-    items: StandardError,
+    item_errors: Sequence[StandardError],
     deviation: float,
     difference: float,
     level: float = 0.05,
@@ -246,7 +241,8 @@ def required_seeds(
     deviation² / seeds for each of the two encoders.
 
     Args:
-        items: The error of the difference over items alone.
+        item_errors: The error of the difference over items alone, by each way to estimate it; the
+            test must find the difference by all of them.
         deviation: The deviation of each encoder's score over seeds, in the unit of the error.
         difference: The difference to find, in the unit of the error.
         level: The significance level of the test.
@@ -260,8 +256,8 @@ def required_seeds(
     def are_enough(n_seeds: int) -> bool:
         """Return whether a test with this number of seeds per encoder finds the difference."""
         error_of_seeds = StandardError(deviation / n_seeds**0.5, df=n_seeds - 1)
-        total = combine_errors(items, [error_of_seeds, error_of_seeds])
-        return smallest_detectable(total, level, power) <= difference
+        totals = [combine_errors(error, [error_of_seeds] * 2) for error in item_errors]
+        return all(smallest_detectable(total, level, power) <= difference for total in totals)
 
     # The first number that is enough, by bisection: all below are not, and all above are.
     n_required = bisect_left(range(MAX_SEEDS + 1), True, lo=2, key=are_enough)

@@ -245,7 +245,8 @@ def estimate_mean_difference(
     estimate = EstimatedDifference.estimate(first_mean, mean_of(second), dependence, item_weights)
     if first is None or estimate.error > ZERO_ERROR:
         return estimate
-    return estimate._replace(error=_least_error(tasks, (first, second), estimate.df, task_weights))
+    least_error = _least_error(tasks, (first, second), estimate.df, task_weights)
+    return estimate._replace(error=least_error, other_error=None)
 
 
 def least_share_error(df: float) -> float:
@@ -309,12 +310,13 @@ class SeedSpread(NamedTuple):
     """How much a difference of two encoders varies, over items and over seeds.
 
     Attributes:
-        items: The error of the difference over items alone, with all seeds of both encoders.
+        items: The error of the difference over items alone, with all seeds of both encoders, by
+            each way to estimate it.
         deviation: The deviation of one encoder's score over seeds beyond what items explain, in
             the quadratic mean of both.
     """
 
-    items: StandardError
+    items: Sequence[StandardError]
     deviation: float
 
 
@@ -348,11 +350,9 @@ def estimate_seed_spread(
         seed_variances.append(error_of_mean.error**2 * n_seeds)
     first_sample, second_sample = samples
     influences = second_sample.mean_influences - first_sample.mean_influences
-    # The errors by one or two estimates of the variance over items; that with the widest interval
-    # counts.
-    item_errors = standard_errors(influences, dependence, item_weights)
     return SeedSpread(
-        items=widest_first(item_errors)[0], deviation=float(np.mean(seed_variances)) ** 0.5
+        items=standard_errors(influences, dependence, item_weights),
+        deviation=float(np.mean(seed_variances)) ** 0.5,
     )
 
 

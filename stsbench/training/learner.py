@@ -189,8 +189,9 @@ class Learner(_Traits):
             columns: Equally long columns of texts, labels or document numbers by name.
         """
         self.columns = columns
-        # Only declared here. If the method has teachers, the trainer sets it before this call: one
-        # function per teacher, from rows of the corpus to the teacher's embeddings.
+        # Only declared here. If the method has teachers, the trainer sets it after this call and
+        # before the first batch: one function per teacher, from rows of the corpus to the teacher's
+        # embeddings.
         self.teacher_embeddings: Sequence[TeacherEmbeddings]
 
     def order(self, count: int, rng: np.random.Generator, *, batch: int) -> Rows:

@@ -182,6 +182,14 @@ def test_a_query_of_the_task_is_not_its_own_neighbour():
     assert all(row["query"] != row["sentence"] for row in found)
 
 
+def test_all_other_sentences_are_the_most_neighbours_that_a_query_has():
+    context = bed(Plain())
+    n_texts = len({*context.loaded_task.task.load("test").texts()})
+    found = Neighbours(k=n_texts).tables(context)["neighbours"]
+    assert len(found) == 3 * (n_texts - 1)
+    assert all(row["query"] != row["sentence"] for row in found)
+
+
 SIDE = np.random.default_rng(1).normal(size=(9, 4))
 Y = np.random.default_rng(2).normal(size=(9, 4))
 

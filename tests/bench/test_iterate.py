@@ -74,7 +74,7 @@ def test_the_same_encoder_is_scored_once(place):
 def test_what_nothing_tells_apart_is_refused_before_anything_is_done(place):
     called: list[int] = []
     two = [lambda texts: called.append(1), lambda texts: called.append(2)]
-    refused = "^two of the encoders are called 'lambda'; name each: by `names`, or by a dict"
+    refused = "^two of the encoders are called 'lambda'; name several by a dict"
     with pytest.raises(StsbenchError, match=refused):
         evaluate(place, two, "stones")
     with pytest.raises(

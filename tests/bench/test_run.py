@@ -74,7 +74,7 @@ def test_two_that_nothing_tells_apart_do_not_become_one(place, monkeypatch):
     )
     assert (
         len(failures) == 1
-        and "two of the encoders are called 'second'; name each: by `names`" in failures[0]
+        and "two of the encoders are called 'second'; name each by `names`" in failures[0]
     )
 
 

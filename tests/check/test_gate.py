@@ -571,6 +571,31 @@ def test_suites_without_a_mean_have_none_and_seeds_have_one_each():
     assert [first.new, second.new] == pytest.approx([0.6, 0.5])
 
 
+def test_protocols_of_one_name_that_differ_have_a_mean_each():
+    by_dot = {**SIMCSE, "similarity": "dot"}
+    two = [*pair(0.5, 0.7), *pair(0.4, 0.6, protocol=by_dot)]
+    by_cosine_mean, by_dot_mean = means(check(side(*two), side(*two), suites=SUITES))
+    assert [by_cosine_mean.new, by_dot_mean.new] == pytest.approx([0.6, 0.5])
+    one_task_each = [made(0.5), made(0.7, "sts13", protocol=by_dot)]
+    assert not means(check(side(*one_task_each), side(*one_task_each), suites=SUITES))
+
+
+def test_a_mean_of_the_same_encoder_on_two_machines_is_judged_by_tolerance():
+    def both(noise: float, **changes: Any) -> CheckSide:
+        first = noisy(noise, fingerprint="same", **changes)
+        return side(first, noisy(0.0, task="sts13", seed=6, fingerprint="same"))
+
+    # A test would find that the fall may be chance, as that of a changed encoder.
+    report = check(both(0.05, run=CUDA), both(0.0), rule="statistical", suites=SUITES, settings=FEW)
+    (mean,) = means(report)
+    assert [verdict.tolerance for verdict in report.verdicts] == [
+        "other-machine",
+        "same",
+        "several",
+    ]
+    assert (mean.outcome, mean.p, report.exit_code) == ("regression", None, 1)
+
+
 @pytest.mark.parametrize(("noise", "outcome"), [(0.01, "lower"), (0.6, "regression")])
 def test_by_the_statistical_rule_a_mean_must_fall_really(noise, outcome):
     old, new = (
@@ -645,6 +670,16 @@ def test_seeds_are_their_mean():
     seeds = [simcse("sts12", moved, eval_seed=at) for at, moved in enumerate((-0.3, 0.3))]
     (verdict,) = of_table(published(*seeds))
     assert verdict.outcome == "fine" and verdict.new == pytest.approx(PRINTED["sts12"])
+
+
+def test_a_score_is_verified_whatever_results_of_other_protocols_are():
+    result = simcse("sts12")
+    other = simcse("sts12", protocol={**SIMCSE, "similarity": "dot"})
+    for unverified, outcome in ((other, "fine"), (result, "not verified")):
+        reasons = {"it has no items": [unverified]}
+        new = CheckSide(side(result, other).cells, [], unverified=reasons)
+        (verdict,) = of_table(check_published(new, Catalogue(), strict=True))
+        assert verdict.outcome == outcome
 
 
 @pytest.mark.parametrize(

@@ -286,6 +286,23 @@ def test_significance_against_marks_what_compare_calls_significant(stsbench, tmp
     )
 
 
+def test_significance_is_marked_beside_the_score_that_was_tested_alone(stsbench, tmp_path):
+    # DeCLUTR's table shows MRPC as accuracy, which has per-item columns, and as F1.
+    facts = {**read_published_protocols()["senteval"].fields["probe"], "name": "senteval"}
+    for name, correct in (("a", [1, 1, 1, 0] * 20), ("b", [0, 0, 0, 1] * 20)):
+        accuracy = sum(correct) / 80
+        scores = {"accuracy": accuracy, "f1": 2 * accuracy / (1 + accuracy)}
+        result = probe(name, "mrpc", correct, protocol=facts, scores=scores)
+        write_result(result, tmp_path / "results")
+    board = ("leaderboard", "--table", "declutr-2", "--significance-against", "a")
+    # Other tasks of the table have no results, which is said on stderr.
+    code, out, _ = stsbench(*board, "--add", "a", "--add", "b", "--format", "csv")
+    assert code == 0
+    (row,) = [row for row in csv.DictReader(io.StringIO(out)) if row["row"] == "b"]
+    assert (row["mrpc"], row["mrpc_significance"]) == ("25.0", "↓")
+    assert row["mrpc.f1"] == "40.0" and "mrpc.f1_significance" not in row
+
+
 def test_intervals_are_shown_by_choice(stsbench, results):
     def shown(*words: str) -> str:
         return str(

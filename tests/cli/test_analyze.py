@@ -39,6 +39,12 @@ def test_numbers_are_printed_and_written_alike(stsbench, tmp_path):
     assert float(rows[0]["isotropy"]) == row["isotropy"]
 
 
+def test_counts_that_are_no_text_are_refused_in_one_line(stsbench, tmp_path):
+    (tmp_path / "counts.txt").write_bytes(b"a 2\n\xff\x81 1\n")
+    call = ("analyze", "tokens", *HASHED, *QUICK, "--set", "counts=counts.txt")
+    assert "counts.txt: line 2: not valid UTF-8" in stsbench.refused(*call)
+
+
 def test_pictures_have_the_same_bytes_each_time(stsbench, tmp_path):
     pytest.importorskip("matplotlib", reason="needs the extra plots")
     for name in ("one.svg", "two.svg"):

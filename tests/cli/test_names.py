@@ -283,7 +283,7 @@ def load(stsbench: Any, command: str, name: str) -> str:
         ("USE", "'USE' is a row of papers' tables of several encoders; give 'use-large'"),
         (
             "runA/final",
-            "'runA/final' is what results calls an encoder that has no card; give its folder, its class or",
+            "'runA/final' is what results calls an encoder that no known card has; give the folder of its card (--cards DIR), or the encoder's folder, its class or",
         ),
         ("runA--final", "'runA--final' is a folder of results; give 'runA/final'"),
     ],

@@ -33,7 +33,8 @@ def test_a_task_card(task):
     assert set(card.options) <= set(inspect.signature(evaluator).parameters) - {"protocol"}
     assert card.hub or card.package or card.note, "'note' tells where the files are to be had"
     # Its files stand below the data folder, which is another one on each machine.
-    assert not (card.local and card.local.folder.startswith((".", "/"))), card.local
+    folder = card.local.folder if card.local else ""
+    assert not folder.startswith((".", "/")), f"{task}: 'folder' must be below the data folder"
     assert card.hub is None or COMMIT.fullmatch(card.hub.revision)
     assert card.hub is None or card.hub.archive or set(card.hub.splits) == set(card.splits)
     for source in filter(None, (card.local, card.package)):
@@ -62,6 +63,10 @@ def test_an_encoder_card(encoder):
     card = CATALOGUE.encoder(encoder)
     assert card.method and card.backbone and card.paper and card.license
     assert card.name and len(card.name) <= WIDTH
+    # Anyone must be able to load it: by a Hub id, not by a path of one machine.
+    model = str(card.params.get("model", ""))
+    assert not model.startswith((".", "/")), f"{encoder}: 'model' is a path of your machine"
+    assert "unknown" not in (card.method, card.paper), f"{encoder}: say what method and paper are"
     known = inspect.signature(ENCODERS.load(card.kind), eval_str=True).parameters
     for key, value in card.params.items():
         fit(value, known[key].annotation, where=key)

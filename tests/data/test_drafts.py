@@ -434,6 +434,19 @@ def test_a_split_whose_answers_are_kept_back_is_left_out(hub: Hub, tmp_path):
     assert "the split test is left out: 'score' is '-1.0' in every row" in draft.doubts
 
 
+@pytest.mark.parametrize("secret", ["", "-"])
+def test_the_label_of_a_split_whose_answers_are_kept_back_is_no_class(hub: Hub, tmp_path, secret):
+    rated = [{**row, "label": ("bad", "good")[row["label"]]} for row in RATED]
+    kept_back = [{**row, "label": secret} for row in rated]
+    files = {"train": rated, "validation": rated[:4], "test": kept_back}
+    hub.add("dataset", REPO, {f"{name}.jsonl": lines(rows) for name, rows in files.items()})
+    draft, card, task = drafted_of_hub(tmp_path)
+    assert card.hub is not None and card.hub.classes == ["bad", "good"]
+    # The validation split is scored instead.
+    assert card.splits["test"].labels == {"bad": 2, "good": 2} and task.load("test").n == 4
+    assert f"the split test is left out: 'label' is '{secret}' in every row" in draft.doubts
+
+
 def test_columns_are_as_the_user_says(hub: Hub, tmp_path):
     rows = [
         {"u": r["sentence1"], "v": r["sentence2"], "w": r["score"], "x": 0.5 + at}

@@ -28,6 +28,9 @@ DATA = bytes(range(256)) * 2000
 REPO = "owner/corpus"
 
 
+real_info = Repo.info
+
+
 def fetch(name: str = "corpus.bin", *, repo: str = REPO, revision: str = "unpinned") -> Path:
     return Repository(repo, revision=revision, kind="dataset", offline_hint="use a folder").fetch(
         name
@@ -56,6 +59,16 @@ def test_a_file_comes_whole_with_its_commit(hub: Hub, corpus: str):
     assert fetched.path.read_bytes() == DATA
     assert fetched.commit == corpus
     assert fetch("deep/er/x.txt").read_bytes() == b"deep"
+
+
+def test_a_tag_of_digits_is_no_commit(hub: Hub, monkeypatch):
+    # The server finds only revisions that its commit begins with.
+    hub.repos["dataset", REPO].pinned = "20231015".ljust(40, "0")
+    for commit in ("a" * 40, "f" * 40):
+        info = {**real_info(hub.repos["dataset", REPO]), "sha": commit}
+        monkeypatch.setattr(Repo, "info", lambda repo, info=info: info)
+        # A tag may be moved, so its list of files is asked for each time.
+        assert Repository(REPO, revision="20231015", kind="dataset").commit == commit
 
 
 def test_a_pinned_file_is_asked_for_once_and_then_needs_no_network(hub: Hub, corpus: str):

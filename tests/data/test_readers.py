@@ -722,6 +722,15 @@ def test_rows_of_one_split(tmp_path):
     assert list(split.sentences) == ["b"]
 
 
+def test_blanks_around_the_name_of_a_split_do_not_count(tmp_path):
+    content = "text,label,fold\na,x,tr\nb,y, te \nc,x,te\nd,y,te \n"
+    for value in ("te", " te"):
+        params = {"split_column": "fold", "split_values": {"test": value}, "split": "test"}
+        split = read_pairs(tmp_path, content, classes=["x", "y"], **params)
+        assert isinstance(split, LabelledSplit)
+        assert list(split.sentences) == ["b", "c", "d"]
+
+
 @pytest.mark.parametrize(
     ("content", "params", "message"),
     [

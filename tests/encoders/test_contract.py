@@ -254,6 +254,9 @@ def test_shape_type_and_order(kind, params):
     assert embeddings.dtype == np.float32
     assert np.isfinite(embeddings).all()
     assert encoder.encode([]).shape == (0, d)
+    # It would be embedded letter by letter.
+    with pytest.raises(EncoderError, match="one text of 5 characters"):
+        encoder.encode("a cat")
     np.testing.assert_allclose(
         encoder.encode(SENTENCES[::-1])[::-1], embeddings, atol=MADE[kind].atol
     )

@@ -165,7 +165,7 @@ def that_is_no_archive(folder: Path) -> Path:
         (with_nan, "2 of 4 embeddings have NaN or infinity, the first in row 2"),
         (with_fewer_rows, "has 3 embeddings for 4 texts"),
         (with_two_embeddings_of_a_text, "rows 1 and 3 have one text and different numbers"),
-        (with_a_pickle, "cannot be read: Object arrays cannot be loaded"),
+        (with_a_pickle, "save texts as numpy.array(texts, dtype=str\\)\\): Object arrays"),
         (with_words, "must be one of numbers"),
         (with_other_sizes, "the embedding of row 2 has 1 numbers, that of row 1 has 2"),
         (with_a_null, "row 2 has no embedding"),
@@ -173,7 +173,7 @@ def that_is_no_archive(folder: Path) -> Path:
         (with_a_broken_line, "line 2: "),
         (without_embeddings, "has 'text', 'embeded'; it must have a column 'embedding'"),
         (of_another_format, "give a file that ends in .npz, .npy, .safetensors"),
-        (that_is_no_archive, "cannot be read: "),
+        (that_is_no_archive, "cannot be read as plain arrays"),
         (lambda folder: folder / "absent.npz", "there is no file"),
         (lambda folder: folder / "array.npy", "has 4 embeddings but no texts"),
         (

@@ -116,6 +116,8 @@ def test_other_tables_are_refused(recipe, capsys):
     for assign, message in (
         ("training.clip=3.0", "[training] clip is not an option of a method that trains itself"),
         ("student.pooling=max", "[student] pooling is not an option"),
+        ("size=0", "key 'size': expected a whole number >= 1, not 0"),
+        ("sample=-0.1", "key 'sample': expected a number >= 0.0, not -0.1"),
         ("base.model=bert", "[base] model is not an option"),
         ("training.steps=3", "[training] steps is not an option of method 'fastsent'"),
         ("training.epochs=2.5", "[training] epochs 2.5: method 'fastsent' needs a whole number"),

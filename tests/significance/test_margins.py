@@ -16,6 +16,7 @@ import pytest
 from scipy import optimize, stats
 
 from stsbench.boards.render.figures import render_comparison
+from stsbench.check.falls import FallTest
 from stsbench.numbers.dependence import ItemDependence
 from stsbench.numbers.intervals import StandardError
 from stsbench.numbers.statistics import spearman_influence
@@ -247,7 +248,7 @@ def test_the_smallest_difference_at_its_edges():
 
 
 def test_the_number_of_items_is_the_first_that_finds_the_difference():
-    items = StandardError(0.02, 59.0)
+    items = [StandardError(0.02, 59.0)]
     for difference in (0.02, 0.05, 0.2):
         n = required_items(items, 60, difference)
         assert n is not None
@@ -260,9 +261,9 @@ def test_the_number_of_items_is_the_first_that_finds_the_difference():
     assert strict is not None and strict > (required_items(items, 60, 0.05) or 0)
     assert required_items(items, 60, 1e-9) is None
     # Two items are the fewest whose error can be estimated.
-    assert required_items(StandardError(0.0, 59.0), 60, 0.01) == 2
+    assert required_items([StandardError(0.0, 59.0)], 60, 0.01) == 2
     # 60 items with as much information as six.
-    assert required_items(StandardError(0.0, 5.0), 60, 0.01) == 20
+    assert required_items([StandardError(0.0, 5.0)], 60, 0.01) == 20
 
 
 def test_the_number_of_seeds_is_the_first_that_finds_the_difference():
@@ -276,16 +277,57 @@ def test_the_number_of_seeds_is_the_first_that_finds_the_difference():
         return smallest_detectable(total)
 
     for deviation in (0.003, 0.01):
-        n = required_seeds(items, deviation, 0.01)
+        n = required_seeds([items], deviation, 0.01)
         assert n is not None and n > 2
         assert literal(n, deviation) <= 0.01 < literal(n - 1, deviation)
-    assert required_seeds(items, 0.0, 0.01) == 2
-    assert required_seeds(StandardError(0.0, 9.0), 0.0, 0.01) == 2
+    assert required_seeds([items], 0.0, 0.01) == 2
+    assert required_seeds([StandardError(0.0, 9.0)], 0.0, 0.01) == 2
     # No number of seeds makes up for too few items.
     assert (
-        required_seeds(items, 0.003, 0.99 * smallest_detectable(StandardError(0.003, 400.0)))
+        required_seeds([items], 0.003, 0.99 * smallest_detectable(StandardError(0.003, 400.0)))
         is None
     )
+
+
+def test_of_two_errors_the_one_that_finds_less_counts():
+    wider, other = StandardError(0.03, 200.0), StandardError(0.018, 3.0)
+    assert wider.half_width > other.half_width
+    estimate = EstimatedDifference(0.05, *wider, other_error=other)
+    level = 0.001
+    alone = [EstimatedDifference(0.05, *error) for error in (wider, other)]
+    # Far from the margin the error with few degrees of freedom says less.
+    assert [margin_verdict(each, 0.09, level) for each in alone] == ["not worse", "open"]
+    assert margin_verdict(estimate, 0.09, level) == "open"
+    assert margin_verdict(estimate._replace(other_error=None), 0.09, level) == "not worse"
+    smallest = [smallest_detectable(error, level) for error in (wider, other)]
+    assert smallest[1] > smallest[0]
+    fall = FallTest(0.01, "by items", estimate)
+    assert fall.smallest_fall(level) == smallest[1]
+    for errors in ([wider, other], [other, wider]):
+        n = required_items(errors, 400, 0.15, level)
+        assert n == required_items([other], 400, 0.15, level) != required_items([wider], 400, 0.15)
+        assert required_seeds(errors, 0.01, 0.15, level) == required_seeds(
+            [other], 0.01, 0.15, level
+        )
+
+
+def test_a_comparison_takes_the_error_that_finds_less():
+    # Each pair shares a sentence with the next of its chain: the two estimates differ.
+    rng = np.random.default_rng(3)
+    gold = rng.normal(size=60)
+    starts = (100 * np.repeat(np.arange(12), 5) + np.tile(np.arange(5), 12)).astype(np.uint32)
+    sentences = {"sentence1": starts, "sentence2": starts + 1}
+    sides = {}
+    for name in "ab":
+        result = sts(name, "sts12", gold, gold + rng.normal(size=60))
+        sides[name] = [msgspec.structs.replace(result, per_item={**result.per_item, **sentences})]
+    (row,) = compare(sides, settings=replace(FEW, plan=0.2)).differences
+    assert row.estimate is not None and row.estimate.other_error is not None
+    errors = row.estimate.errors
+    assert len(errors) == 2 and len({error.df for error in errors}) == 2
+    literal = max(smallest_detectable(error, 0.05) for error in errors)
+    assert row.smallest_detectable == (None if math.isinf(literal) else literal)
+    assert row.required_items == required_items(errors, row.n, 0.2)
 
 
 @pytest.mark.parametrize(("seed_share", "seed_df"), [(0.3, 4.0), (0.9, 2.0), (0.6, 18.0)])
@@ -436,7 +478,7 @@ def test_a_plan_is_of_items_with_one_seed_and_of_seeds_with_several():
     for row in planned.differences:
         assert row.error is not None and row.df is not None
         level = 0.05 if row.is_average else 0.05 / 2
-        literal = required_items(StandardError(row.error, row.df), row.n, 0.02, level)
+        literal = required_items([StandardError(row.error, row.df)], row.n, 0.02, level)
         assert row.required_items == literal and row.required_seeds is None
     (sentence,) = describe_comparison(planned)
     counts = [f"{row.required_items:,} items like the {row.n} of" for row in planned.differences]
@@ -472,7 +514,7 @@ def test_a_plan_of_seeds_divides_what_items_do_not_explain():
         variances.append(max(np.var([r.score for r in results], ddof=1) - explained, 0))
         means.append(influences.mean(axis=0))
     items = StandardError(float(np.sum((means[1] - means[0]) ** 2) * 400 / 399) ** 0.5, 399.0)
-    literal = required_seeds(items, float(np.mean(variances)) ** 0.5, 0.1)
+    literal = required_seeds([items], float(np.mean(variances)) ** 0.5, 0.1)
     assert literal is not None and literal > 2
     assert (row.required_seeds, row.required_items) == (literal, None)
     (sentence,) = describe_comparison(compare(sides, settings=replace(FEW, plan=0.1)))
@@ -485,6 +527,10 @@ def test_a_plan_of_seeds_divides_what_items_do_not_explain():
         "A difference of 0.01 points is found with 80% power by no number of seeds on sts12"
         in sentence
     )
+    # Of one seed against several it is not known how many seeds would do.
+    single = [msgspec.structs.replace(sides["a"][0], train_seed=None)]
+    unknown = compare({"a": single, "b": sides["b"]}, settings=replace(FEW, plan=0.0001))
+    assert "with 80% power by" not in "".join(describe_comparison(unknown))
     more = {
         name: [*results, *(msgspec.structs.replace(result, task="sts13") for result in results)]
         for name, results in sides.items()

@@ -147,3 +147,20 @@ def test_a_comparison_says_that_one_chain_links_most_items(is_chain):
         ]
     notes = [note for note in compare(results).notes if "chains" in note]
     assert notes == ([f"sts12: {DOMINANT_COMPONENT_NOTE}"] if is_chain else [])
+
+
+def test_a_chain_on_one_of_two_splits_is_named_in_any_order():
+    def on_split(name: str, split: str, step: int) -> Any:
+        made = result(name, 0.5)
+        first = np.arange(N, dtype=np.uint32) * step
+        columns = {**made.per_item, "sentence1": first, "sentence2": first + np.uint32(1)}
+        return msgspec.structs.replace(
+            made, split=split, per_item=columns, items=digest_columns(columns)
+        )
+
+    for splits in (("test", 2), ("dev", 1)), (("dev", 1), ("test", 2)):
+        results = {
+            name: [on_split(name, split, step) for split, step in splits] for name in ("a", "b")
+        }
+        notes = [note for note in compare(results).notes if "chains" in note]
+        assert notes == [f"sts12: {DOMINANT_COMPONENT_NOTE}"]

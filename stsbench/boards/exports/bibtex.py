@@ -1,7 +1,7 @@
 """BibTeX of all that results rest on: tasks, encoders, protocols and this tool.
 
 Entries are made of facts in cards and in our list of papers. A card that gives an address alone
-makes an entry without title and authors.
+makes an entry without authors, whose title is the address.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def cite_results(results: Sequence[Result], catalogue: Catalogue) -> str:
 
     The works are the sources of the tasks, encoders and protocols (ways of scoring) of the results.
     A comment above each entry says which of these it is the source of. Of a work whose authors and
-    title are not known, the entry has the address only.
+    title are not known, the entry has the address as title.
 
     Args:
         results: The results, at least one.
@@ -55,6 +55,7 @@ def cite_results(results: Sequence[Result], catalogue: Catalogue) -> str:
     keys: set[str] = set()
     for url, uses in uses_by_url.items():
         work = works.get(url, Work(url))
+        # Such as ``cer2017``, with another letter or the address if the key is taken.
         key = _make_citation_key(work, keys)
         keys.add(key)
         comment = ", ".join(dict.fromkeys(uses))
@@ -75,8 +76,9 @@ def cite_results(results: Sequence[Result], catalogue: Catalogue) -> str:
 def _iterate_sources(results: Sequence[Result], catalogue: Catalogue) -> Iterator[tuple[str, str]]:
     """Yield each task, encoder and protocol of results with the text that names its source.
 
-    For example ``("task stsb", "Cer et al. 2017, https://aclanthology.org/S17-2001")``. A task or
-    encoder without a card, and a protocol that our file of sources does not have, are omitted.
+    For example ``("task stsb", "Cer et al. 2017, https://aclanthology.org/S17-2001")``; the text of
+    a protocol is an address alone. A task or encoder without a card, and a protocol that our file
+    of sources does not have, are omitted.
 
     Args:
         results: The results.
@@ -86,6 +88,7 @@ def _iterate_sources(results: Sequence[Result], catalogue: Catalogue) -> Iterato
     for task in dict.fromkeys(result.task for result in results):
         if task in task_ids:
             yield f"task {task}", catalogue.task(task).paper
+    # A group is an encoder; its card is None if the results are of no card.
     for group in group_by_encoder(results, catalogue):
         if group.card is not None:
             yield f"encoder {group.name}", group.card.paper
@@ -98,21 +101,23 @@ def _iterate_sources(results: Sequence[Result], catalogue: Catalogue) -> Iterato
 def _read_works(catalogue: Catalogue) -> Mapping[str, Work]:
     """Return the authors, year and title of works by their addresses.
 
-    They are read from our list of papers, and then from the texts by which cards name papers, such
-    as ``Cer et al. 2017, https://…``, one or more with semicolons between. The first counts.
-    Authors are as BibTeX has them, ``Cer and others``.
+    They are read from our lists of papers and other works, and then from the texts by which cards
+    name papers, such as ``Cer et al. 2017, https://…``, one or more with semicolons between. The
+    first counts. Authors are as BibTeX has them, ``Cer and others``.
     """
+    sources = read_sources()
     works = {
         paper.url: Work(paper.url, _join_authors(paper.authors), str(paper.year), paper.title)
-        for paper in read_sources().papers.values()
+        for paper in (*sources.papers.values(), *sources.works.values())
     }
     for text in _iterate_card_papers(catalogue):
         for paper_text in text.split(";"):
             address = ADDRESS.search(paper_text)
             if address is None:
                 continue
-            url = address[0]
-            # Authors, year and title are before the address.
+            url = address[0].rstrip(";.")
+            # Authors, year and perhaps a title are before the address; without authors and year
+            # there is no match.
             match = AUTHORS_AND_YEAR.match(paper_text[: address.start()].strip())
             if match and url not in works:
                 authors = _join_authors(match["authors"])
@@ -142,11 +147,13 @@ def _make_citation_key(work: Work, taken_keys: Iterable[str]) -> str:
 
 def _bibtex_fields(work: Work) -> dict[str, str]:
     """Return the fields of a work's BibTeX entry, by name; those that are unknown are empty."""
-    title = _escape(work.title)
+    # Styles that print no address would print nothing of a work that has nothing else.
+    title = work.title or ("" if work.authors else work.url.partition("://")[2])
     fields = {
+        # With backslashes before the characters that LaTeX reserves.
         "author": _escape(work.authors),
         # The braces around it make BibTeX keep capital letters.
-        "title": f"{{{title}}}" if title else "",
+        "title": f"{{{_escape(title)}}}" if title else "",
         "year": work.year,
         "url": work.url,
     }

@@ -79,6 +79,7 @@ def write_card(path: Path, index: Sequence[dict[str, Any]]) -> None:
     from yaml import YAMLError  # type: ignore[import-untyped]
 
     if not path.exists():
+        # The metadata block alone, between two lines of dashes.
         write_atomically(path, to_yaml(index).encode())
         return
     try:
@@ -164,7 +165,8 @@ def _find_dataset(task: str, card: TaskCard | None, catalogue: Catalogue) -> _Hu
     The first of these counts:
 
     1. the dataset of the benchmark MTEB that has the same data;
-    2. the dataset that the task's card names, unless it is an archive of several tasks.
+    2. the dataset that the task's card names, unless it is an archive of several tasks; the task in
+       it is the configuration of the dataset, or else has our id.
 
     Args:
         task: The id of the task.
@@ -178,7 +180,7 @@ def _find_dataset(task: str, card: TaskCard | None, catalogue: Catalogue) -> _Hu
         return None
     matched_task = find_matched_task(task, catalogue)
     if matched_task is not None:
-        # MTEB calls the only subset of a task "default".
+        # MTEB calls the only subset of a task "default"; it is empty if we have all subsets.
         has_named_subset = matched_task.mteb_subset not in ("", DEFAULT_SUBSET)
         name = matched_task.mteb_subset if has_named_subset else matched_task.mteb_task
         return _HubDataset(matched_task.repo, task=name, revision=matched_task.revision)
@@ -228,6 +230,7 @@ def to_every_eval_ever(results: Sequence[Result], catalogue: Catalogue) -> str:
     first_result = results[0]
     model = find_model(first_result, catalogue)
     versions = first_result.run.get("versions", {})
+    # The time of the newest result, in seconds since 1970, as text; "0" if it is unknown.
     seconds = _newest_timestamp(scores)
     source_url = find_source_url()
     model_details = {
@@ -285,6 +288,8 @@ def _evaluation_fields(score: MeasuredScore) -> dict[str, Any]:
             ``hub_result``, the score as the library ``huggingface_hub`` describes it.
     """
     first_result = score.results[0]
+    # ``data`` is the hash of the data; ``overlap`` says whether the training text of the encoder
+    # has the test sentences: none, unknown, text or gold (with their scores).
     details = {
         "task": first_result.task,
         "split": first_result.split,
@@ -294,7 +299,8 @@ def _evaluation_fields(score: MeasuredScore) -> dict[str, Any]:
         "deviation": score.seed_mean.deviation,
     }
     uncertainty: dict[str, Any] = {"num_samples": first_result.n}
-    # The interval of a single result is its own; that of several seeds is of their mean.
+    # The interval of a single result is its own; that of several seeds is of their mean. The
+    # method is a text on how it was computed.
     is_single = len(score.results) == 1
     interval_method = first_result.interval_method if is_single else MEAN_METHOD
     if score.interval is not None:
@@ -305,6 +311,7 @@ def _evaluation_fields(score: MeasuredScore) -> dict[str, Any]:
             "confidence_level": 0.95,
             "method": interval_method,
         }
+    # ``cell_id`` is a hash of protocol, encoder and seeds.
     return {
         "evaluation_result_id": f"{first_result.task}.{first_result.split}.{first_result.cell_id}",
         "evaluation_name": score.hub_result.dataset_name,
@@ -320,6 +327,8 @@ def _evaluation_fields(score: MeasuredScore) -> dict[str, Any]:
 
 def _dataset_fields(hub_result: EvalResult, n_items: int) -> dict[str, Any]:
     """Return the data of a score as the format Every Eval Ever has them.
+
+    Details that are None are omitted, and the others are written as texts.
 
     Args:
         hub_result: The score as the library ``huggingface_hub`` describes it. Its
@@ -346,7 +355,8 @@ def _metric_fields(hub_result: EvalResult, protocol: Mapping[str, Any]) -> dict[
         hub_result: The score as the ``huggingface_hub`` library describes it.
         protocol: All fields of the score's protocol, with its name.
     """
-    # The lowest and the highest value that such a score can have.
+    # The lowest and the highest value that such a score can have: whole numbers, or "-Infinity" and
+    # "Infinity".
     low, high = map(_format_bound, score_bounds(score_name(protocol)))
     metric = str(protocol.get("metric", hub_result.metric_type))
     parameters = dict(protocol)
@@ -412,6 +422,7 @@ def find_model(result: Result, catalogue: Catalogue) -> HubModel:
         result: The result.
         catalogue: The cards of encoders; a card counts only if the result has its hash.
     """
+    # Also of an encoder with a plus, whose card is that of the name before it.
     card = catalogue.find_encoder(result.encoder, result.encoder_card)
     revision = result.revision or (result.fingerprint or "no_revision_available")[:40]
     name = result.encoder if "/" in result.encoder else f"stsbench/{result.encoder}"
@@ -420,6 +431,7 @@ def find_model(result: Result, catalogue: Catalogue) -> HubModel:
         return HubModel(name, revision, parameters=None, dimensions=dimensions)
     checkpoint = str(card.params.get("model", ""))
     is_hub_id = checkpoint.count("/") == 1
+    # How many cards load each checkpoint.
     if is_hub_id and _count_cards_by_checkpoint(catalogue)[checkpoint] == 1:
         name = checkpoint
     return HubModel(
@@ -511,9 +523,11 @@ def average_seeds(results: Sequence[Result], catalogue: Catalogue) -> Iterator[M
     for (task, _split, _protocol), results_by_seed in results_by_conditions.items():
         first_result = results_by_seed[0]
         card = catalogue.task(task) if task in catalogue.paths("tasks") else None
+        # The deviation is the sample's (n - 1), None for a single seed.
         seed_mean = mean_and_deviation([result.score for result in results_by_seed])
         interval: tuple[float, float] | None = first_result.interval
         if len(results_by_seed) > 1:
+            # Of the mean over seeds; None if, for example, per-item columns are missing.
             interval = compute_mean_interval([results_by_seed])
         metric_arguments = dict(first_result.protocol)
         if seed_mean.deviation is not None:
@@ -551,7 +565,9 @@ def _make_hub_result(
 
     # The Hub refuses a source's name without an address.
     source_url = find_source_url()
+    # The task's dataset on the Hub; None if it is not there.
     hub = card.hub if card else None
+    # The Hub's names for the evaluator's kind of task, and the metric if the protocol has none.
     hub_task = HUB_TASKS.get(card.evaluator, OTHER_TASK) if card else OTHER_TASK
     metric = str(result.protocol.get("metric", hub_task.metric))
     metric_name = metric.replace("_", " ").capitalize()
@@ -563,6 +579,7 @@ def _make_hub_result(
         metric_name = f"{metric_name} of {similarity} ({result.protocol.get('aggregation')})"
         metric = f"{metric}_{similarity}"
     config = hub.config if hub else ""
+    # ``archive``: the name of a tar file with the data; empty if the dataset has rows.
     if hub and hub.archive and not config:
         # An archive holds the data of many tasks: the name of the task distinguishes them.
         config = result.task
@@ -572,6 +589,7 @@ def _make_hub_result(
         dataset_type=hub.repo if hub else result.task,
         dataset_name=card.name if card else result.task,
         dataset_config=config or None,
+        # The dataset's name of the split, which the card has if it is another one.
         dataset_split=hub.splits.get(result.split, result.split) if hub else result.split,
         dataset_revision=hub.revision if hub else None,
         dataset_args={"task": result.task},

@@ -83,7 +83,7 @@ class PublishedRow(PublishedFacts):
 
 
 class Paper(StrictRecord):
-    """A source of published scores."""
+    """A source of published scores, or another work that cards name."""
 
     name: str
     title: str
@@ -112,6 +112,8 @@ class PublishedSources(StrictRecord):
     extras: dict[str, str]
     protocols: dict[str, str]
     """The paper that describes each protocol, by the protocol's name; not every one has one."""
+    works: dict[str, Paper]
+    """Works without published scores that cards of tasks and encoders name, by id."""
 
 
 @cache

@@ -74,6 +74,8 @@ def _comparison_to_json(comparison: Comparison) -> str:
     for difference_fields, difference in differences:
         # The signature says the same as this field, in one text.
         del difference_fields["compared"]
+        # The p-value is the larger one by both errors; the interval is by ``error``.
+        del difference_fields["other_error"]
         difference_fields["signature"] = difference.signature
     return json.dumps(fields, indent=1, ensure_ascii=False) + "\n"
 

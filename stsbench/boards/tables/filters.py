@@ -240,7 +240,9 @@ class RowFilter:
         Raises:
             UnknownName: There is no such column to sort by or to add.
         """
-        table = add_fact_columns(table, self.columns)
+        # A fact to sort by is shown as well.
+        sort_facts = [self.sort.lower()] if self.sort.lower() in FACT_COLUMNS else []
+        table = add_fact_columns(table, [*self.columns, *sort_facts])
         sort_column = self._find_column(table) if self.sort else None
         n_omitted = 0
         unknown_rows: list[Row] = []
@@ -365,7 +367,8 @@ class RowFilter:
         if self.sort.lower() == AVERAGE:
             return None
         keys = [column.key for column in table.columns]
-        raise UnknownName("column", self.sort, keys, hint=f"has {', '.join(keys)}")
+        choices = [*keys, *FACT_COLUMNS]
+        raise UnknownName("column", self.sort, choices, hint=f"has {', '.join(choices)}")
 
 
 def _find_number(row: Row, column: TableColumn) -> TableNumber | None:

@@ -34,7 +34,7 @@ from stsbench.core.errors import (
     translate_errors,
 )
 from stsbench.core.files import iter_chunks, limit_bytes, refuse_special_file
-from stsbench.core.wording import format_count
+from stsbench.core.wording import as_one_line, format_count
 from stsbench.data.readers.files import read_json_lines, read_parquet
 from stsbench.data.readers.table import column_position, format_names
 from stsbench.data.readers.text import BOM, normalise_text, split_sentences
@@ -60,6 +60,7 @@ COLUMN_LAYOUTS: tuple[Mapping[str, str | int], ...] = (
     {"first": "first", "second": "second", "score": "score"},
     {"first": "sentence1", "second": "sentence2", "score": "score"},
     {"document": "document"},
+    {"text": "text", "document_id": "document_id"},
     {"text": "text"},
     {"text": "sentence"},
 )
@@ -155,7 +156,12 @@ def _read_user_file(path: Path, limit: int | None) -> pa.Table:
     # A layout is our name of each column -> its name in a file.
     for layout in COLUMN_LAYOUTS:
         if set(layout.values()) <= set(table.column_names):
-            return select_columns(table, layout, where=str(path))
+            columns = select_columns(table, layout, where=str(path))
+            if "document_id" in layout:
+                # Users name documents by any text or number.
+                (numbers,) = number_texts(TextColumn(columns.column("document_id")))
+                columns = columns.set_column(1, "document_id", pa.array(numbers))
+            return columns
     raise DataError(
         f"{path}: its columns ({format_names(table.column_names)}) are none of those known; "
         "rename them to text, or anchor and positive, "
@@ -324,9 +330,10 @@ def _to_corpus(name: str, table: pa.Table) -> Corpus:
             values = file_values.cast(column_type)
             # Parquet may declare bytes as text that are not UTF-8.
             values.validate(full=True)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise DataError(
-                f"corpus '{name}': column {column_name} holds {file_values.type}, not {column_type}"
+                f"corpus '{name}': column {column_name} holds {file_values.type}, "
+                f"not {column_type} ({as_one_line(error)})"
             ) from None
         if column_type == pa.large_string():
             is_empty = pc.equal(pc.coalesce(values, ""), "")
@@ -402,10 +409,9 @@ def read_training_text(path: Path, *, header: bool, limit: int | None = None) ->
     if text_file.is_utf8:
         # Checked, with line feeds as line ends, and without a byte order mark.
         content = normalise_text(path, content, forbidden=b"\0").removeprefix(BOM.encode())
-    # Damaged pages of parquet are an OSError.
-    exception_types = (pa.ArrowException, OSError)
     problem = f"{path}: not a valid {suffix} file"
-    with translate_errors(problem, DataError, *exception_types, max_length=150):
+    # Damaged pages of parquet are an OSError.
+    with translate_errors(problem, DataError, pa.ArrowException, OSError, max_length=150):
         table = text_file.parse(path, content, header)
     return table if limit is None else table.slice(0, limit)
 

@@ -346,9 +346,10 @@ def _iter_documents(file: Path, where: str, column: str) -> Iterator[list[str]]:
     """
     import pyarrow as pa
 
-    exception_types = (pa.ArrowException, OSError, UnicodeDecodeError)
     problem = f"{where}: cannot be read"
-    with translate_errors(problem, SourceError, *exception_types, max_length=200):
+    with translate_errors(
+        problem, SourceError, pa.ArrowException, OSError, UnicodeDecodeError, max_length=200
+    ):
         for batch in parquet_batches(file, file, where=where):
             texts = batch.column(column_position(batch.schema.names, column, where=where))
             # A dictionary holds each distinct text once, and the column refers to it.

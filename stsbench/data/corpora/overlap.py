@@ -185,21 +185,10 @@ def choose_n_bands(threshold: float) -> int:
     # Of the N_HASHES hashes all bands have the same number.
     divisors = [n_bands for n_bands in range(1, N_HASHES + 1) if N_HASHES % n_bands == 0]
     return next(
-        n_bands for n_bands in divisors if _proposal_probability(threshold, n_bands) >= MIN_RECALL
+        n_bands
+        for n_bands in divisors
+        if 1 - (1 - threshold ** (N_HASHES // n_bands)) ** n_bands >= MIN_RECALL
     )
-
-
-def _proposal_probability(similarity: float, n_bands: int) -> float:
-    """Return the probability that MinHash proposes a pair of sentences as near-duplicates.
-
-    With n bands of r hashes and the similarity s it is 1 - (1 - s^r)^n.
-
-    Args:
-        similarity: The similarity s of the pair.
-        n_bands: The number n of bands, a divisor of ``N_HASHES``.
-    """
-    hashes_per_band = N_HASHES // n_bands
-    return 1 - (1 - similarity**hashes_per_band) ** n_bands
 
 
 def _minhashes(keys: Sequence[bytes]) -> list[RMinHash]:
@@ -338,19 +327,20 @@ def find_overlap(corpus: Corpus, tasks: Sequence[Task]) -> list[TaskOverlap]:
         searched_keys = set(key_by_text.values()) - {b""}
         # matches.kind_by_text has the sentences that the corpus contains.
         found_keys = {key for text, key in key_by_text.items() if text in matches.kind_by_text}
-        pairs = {
+        # Distinct pairs, as sets of letters and digits.
+        graded_pairs = {
             frozenset(map(letters_and_digits, item_sentences))
-            for item_sentences in zip(*split.sides, strict=True)
+            for item_sentences, is_graded in zip(
+                zip(*split.sides, strict=True), matches.is_graded(split), strict=True
+            )
+            if is_graded
         }
-        # The column that makes a row of the corpus a graded pair: its score or its label.
-        target = TARGET_COLUMNS.get(type(split), "")
-        graded_pairs = matches.pairs_by_target.get(target, set())
         overlaps.append(
             TaskOverlap(
                 task=task_name,
                 n_sentences=len(searched_keys),
                 n_found=len(found_keys),
-                n_graded=len(pairs & graded_pairs),
+                n_graded=len(graded_pairs),
             )
         )
     return overlaps

@@ -50,17 +50,11 @@ class FailureKind(NamedTuple):
 
 _LOGIN_HINT = "log in with 'hf auth login' (or set HF_TOKEN)"
 _NETWORK_HINT = "check the network and try again"
-_TIMEOUTS_HINT = "(HF_HUB_ETAG_TIMEOUT and HF_HUB_DOWNLOAD_TIMEOUT set the seconds)"
-_OFFLINE_REASON = "the cache has no complete copy, and the Hub is switched off (HF_HUB_OFFLINE)"
-_NO_HUB_REASON_AND_HINT = (
-    "what answers is not the Hub",
-    "check HF_ENDPOINT, and the network's proxy or login page",
-)
 _FOLDERS_HINT = "set HF_HOME and STSBENCH_CACHE to folders"
 FAILURES = (
     FailureKind(
         ("OfflineModeIsEnabled",),
-        _OFFLINE_REASON,
+        "the cache has no complete copy, and the Hub is switched off (HF_HUB_OFFLINE)",
         "unset HF_HUB_OFFLINE once to fetch it",
         is_temporary=True,
     ),
@@ -102,7 +96,7 @@ FAILURES = (
     FailureKind(
         ("TimeoutException", "TimeoutError"),
         "the Hub does not answer in time",
-        f"{_NETWORK_HINT} {_TIMEOUTS_HINT}",
+        f"{_NETWORK_HINT} (HF_HUB_ETAG_TIMEOUT and HF_HUB_DOWNLOAD_TIMEOUT set the seconds)",
         is_temporary=True,
     ),
     FailureKind(
@@ -124,7 +118,8 @@ FAILURES = (
     ),
     FailureKind(
         ("FileMetadataError", "TooManyRedirects", "JSONDecodeError", "UnexpectedResponse"),
-        *_NO_HUB_REASON_AND_HINT,
+        "what answers is not the Hub",
+        "check HF_ENDPOINT, and the network's proxy or login page",
         is_temporary=True,
     ),
     # Such as a file whose name leads out of the cache.

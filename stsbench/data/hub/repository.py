@@ -95,8 +95,8 @@ class Repository:
         self.kind = kind
         self.revision = "main" if revision in ("", "unpinned") else revision
         self.offline_hint = OFFLINE_HINTS[kind] if offline_hint is None else offline_hint
-        # Whether it is a commit, which never changes, or the beginning of one; else it is a branch
-        # or tag.
+        # Whether it may be a commit, which never changes, or the beginning of one; else it is a
+        # branch or tag.
         self.is_pinned = re.fullmatch(r"[0-9a-f]{7,40}", self.revision) is not None
         self.page = f"https://huggingface.co/{'datasets/' if kind == 'dataset' else ''}{repo}"
         # What messages begin with; [1:-1] omits the quotes.
@@ -186,7 +186,7 @@ class Repository:
         with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             stored = msgspec.json.decode(path.read_bytes(), type=FileListing)
         # A pinned revision is a commit.
-        if stored and self.is_pinned:
+        if stored and self.is_pinned and stored.commit.startswith(self.revision):
             return stored
         try:
             listing = self.request_listing()
@@ -237,7 +237,9 @@ class Repository:
             except (TypeError, AttributeError, LookupError, ValueError, RecursionError) as error:
                 # The library does not check the response; one that raises these is not the Hub's.
                 raise UnexpectedResponse(type(error).__name__) from error
-            is_other_commit = self.is_pinned and not listing.commit.startswith(self.revision)
+            # Digits alone may be the name of a tag, such as a date.
+            is_commit = self.is_pinned and not self.revision.isdecimal()
+            is_other_commit = is_commit and not listing.commit.startswith(self.revision)
             if not GIT_HASH.fullmatch(listing.commit) or is_other_commit:
                 raise UnexpectedResponse("it names no commit, or another than was asked for")
         return listing

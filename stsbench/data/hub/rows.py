@@ -397,7 +397,10 @@ def _read_file_patterns(repository: Repository, config: str) -> list[str]:
         return []
     if config:
         _check_names([config], declaration_by_name, str(repository), noun="configuration")
-    elif len(declaration_by_name) > 1 and not _has_default(declaration_by_name):
+    elif len(declaration_by_name) > 1 and not any(
+        name == "default" or declaration.get("default")
+        for name, declaration in declaration_by_name.items()
+    ):
         raise DataError(
             f"{repository}: has several configurations ({format_names([*declaration_by_name])}); "
             "the card must name one"
@@ -412,19 +415,6 @@ def _read_file_patterns(repository: Repository, config: str) -> list[str]:
     for declaration in used_declarations:
         patterns += [text.removeprefix("./") for text in _iter_texts(declaration["data_files"])]
     return patterns
-
-
-def _has_default(declaration_by_name: Mapping[str, Any]) -> bool:
-    """Return whether one of several configurations of a dataset is the default.
-
-    It has the name ``default``, or its declaration says so.
-
-    Args:
-        declaration_by_name: Name of a configuration -> its declaration in the README.
-    """
-    if "default" in declaration_by_name:
-        return True
-    return any(declaration.get("default") for declaration in declaration_by_name.values())
 
 
 def _iter_texts(value: object) -> Iterator[str]:

@@ -168,14 +168,16 @@ class DriftMonitor:
         )
 
     def record_probes(self) -> None:
-        """Store the probe embeddings and the environment, before the first embeddings are stored.
+        """Record the probe embeddings and the environment, before the first embeddings are stored.
 
-        Nothing changes if this environment has recorded its own already. If it has not, nothing is
-        stored, and what another environment has recorded is replaced.
+        Nothing changes if this environment is recorded already, with probe embeddings. Otherwise
+        the record of another environment is replaced: :meth:`check` comes first and leaves no
+        embeddings of an environment that it could not compare with this one.
         """
         metadata = self._read()
         is_recorded = self._environment in metadata.environments
         if not metadata.probe_embeddings or not is_recorded:
+            # The probe sentences are embedded now, if this run has not done so yet.
             self._write(self._new_metadata())
 
     def origin(self) -> Origin:
@@ -209,7 +211,8 @@ class DriftMonitor:
         metadata = self._read()
         if origin is None:
             # If embeddings were archived, the Result may be of the archived ones: it is no match.
-            # `message` is not empty if this run archived them.
+            # `message` is not empty if this run archived them, the other text if an earlier
+            # version of stsbench did.
             were_archived = bool(self.message or metadata.archived_by_earlier_version)
             return False if were_archived else None
         if self._environment not in metadata.environments:
@@ -268,7 +271,7 @@ class DriftMonitor:
         array is (0, 0) if the encoder cannot embed them, or not to finite numbers.
         """
         no_embeddings = np.empty((0, 0), dtype=np.float32)
-        # An encoder that scores pairs of sentences embeds other texts: pairs of these sentences.
+        # An encoder that scores pairs of sentences embeds as many pairs of these sentences.
         texts = getattr(self.encoder, "probe_texts", PROBE_SENTENCES)
         try:
             rows = np.asarray(self.encoder.encode(texts), dtype=np.float32)
@@ -290,7 +293,7 @@ class DriftMonitor:
             An empty text if they have changed by rounding at most.
         """
         if not metadata.probe_embeddings:
-            return "their samples are lost"
+            return "their samples are lost"  # samples: the probe sentences, in messages
         old_rows = _stored_probes(metadata)
         # Embedded now, at the first use of this property.
         new_rows = self._probes
@@ -385,7 +388,8 @@ def shorten_embeddings(embeddings: FloatArray) -> FloatArray:
         embeddings: The embeddings, (n, d).
 
     Returns:
-        The sketches, (n, SKETCH_SIZE), as float32 of little-endian byte order: 64 bytes for any d.
+        The sketches, (n, SKETCH_SIZE), as float32 of little-endian byte order: 64 bytes for each
+        embedding, whatever d is.
     """
     d = embeddings.shape[1]
     # The signs are the bits of a hash, not of a random generator, so that no version of numpy
@@ -409,9 +413,9 @@ def read_environment(encoder: Encoder) -> dict[str, str]:
     Returns:
         A text under each key: the version of each package under the package's name; under
         ``machine`` the processor, and whether there is a GPU; under ``device`` where the encoder
-        computes. Only if they apply: the version under ``flash-attn``, ``tf32`` under ``float32``
-        (a GPU then rounds the factors of a product), and under ``code`` the hashes of the files
-        of a user's classes.
+        computes, ``auto`` if it does not say. Only if they apply: the version under
+        ``flash-attn``, ``tf32`` under ``float32`` (a GPU then rounds the factors of a product),
+        and under ``code`` the hashes of the files of the classes that are not stsbench's.
     """
     # Linux has this folder if it has a driver for a GPU of NVIDIA.
     gpu = " with a GPU" if Path("/proc/driver/nvidia").is_dir() else ""
@@ -426,7 +430,8 @@ def read_environment(encoder: Encoder) -> dict[str, str]:
     # The encoder's class, and those of the encoders inside it; a dict keeps each once, in order.
     classes = dict.fromkeys(type(layer) for layer in encoder_and_its_bases(encoder))
     users_classes = [kind for kind in classes if not provenance.is_own_class(kind)]
-    code_hashes = " ".join(_code_hashes(kind) for kind in users_classes)
+    # A class without a file has no hashes.
+    code_hashes = " ".join(filter(None, map(_code_hashes, users_classes)))
     if code_hashes:
         environment["code"] = code_hashes
     return environment

@@ -232,7 +232,7 @@ class Engine:
             sentences: The sentences to embed.
             among: Further sentences to plan for, embedded only if their batch has one to embed.
             share: The batches that this worker embeds, by default all; others embed the rest.
-            tokens: The token ids of all distinct sentences, sorted; None to tokenise them here.
+            tokens: The token ids of all distinct texts to plan for, sorted; None to tokenise here.
 
         Raises:
             EncoderError: The embeddings are not valid, or the encoder ended the program.
@@ -299,7 +299,9 @@ class Engine:
             """Store embeddings that have come, of the requested texts at these positions."""
             writer.add(requested_rows[positions], embeddings)
 
+        # An encoder that ends the program (sys.exit) raises an EncoderError instead.
         with catch_exit(f"encoder '{encoder.name}'", EncoderError):
+            # It calls `keep` for each part of the texts that has come, each text once.
             encoder.embed_into(requested_texts, keep=keep)
         # For a server both count texts: those that have come, and those to embed.
         if writer.done != writer.total:
@@ -366,6 +368,7 @@ class Engine:
                     ]
                 return parts[0] if n_parts == 1 else np.concatenate(parts)
             except RuntimeError as error:
+                # True for torch's OutOfMemoryError, which is a RuntimeError.
                 if not is_out_of_memory(error):
                     raise
                 # Torch keeps the memory of earlier batches, which may suffice for this one: it is
@@ -430,7 +433,8 @@ class _StoreWriter:
         that come from a server are written to disk at once.
 
         Args:
-            rows: The texts, as indices of ``self.texts``, (m,).
+            rows: The texts, as indices of ``self.texts``, (m,). ``self.keys`` and ``self.costs``
+                have the hash and the number of tokens of each of ``self.texts``, (n,).
             embeddings: What the encoder returned for them, which should be (m, d).
 
         Raises:
@@ -442,6 +446,7 @@ class _StoreWriter:
             embeddings,
             [self.texts[row] for row in rows],
             engine.encoder.name,
+            # The size of the stored embeddings; None if there are none.
             d=engine.store.width,
             # All sentences of the request, whose numbers are in the error messages.
             among=self.sentences,
@@ -453,7 +458,7 @@ class _StoreWriter:
             engine.store.monitor.record_probes()
         engine.store.add(self.keys[rows], stored_rows)
         if isinstance(engine.encoder, ServedEncoder):
-            # They may be paid for, so none is lost.
+            # They come from a server and may be paid for, so none is lost.
             engine.store.flush()
         engine.encoded_keys.append(self.keys[rows])
         # The progress is measured in tokens, or in texts if the encoder has no tokens.
@@ -513,7 +518,8 @@ class _EmbeddingPlan(NamedTuple):
 
         Returns:
             For each batch the indices of its texts. On a device with a memory of its own, such
-            as a GPU, the worker's texts are cut anew into larger batches, which are faster there.
+            as a GPU, the worker's texts are cut anew into larger batches, which are faster there:
+            of ``self.tokens_per_batch`` tokens, a number that is 0 without such a device.
         """
         batches = self.batches[share.number :: share.n_workers]
         if not self.tokens_per_batch or not batches:
@@ -530,6 +536,9 @@ def tokenize_texts(encoder: TokenEncoder, texts: Sequence[str]) -> TokenIds:
     Args:
         encoder: An encoder, perhaps a user's own, that tokenises and embeds separately.
         texts: The texts.
+
+    Returns:
+        The ids of all texts in one object, whose ``len`` is the number of texts.
 
     Raises:
         EncoderError: The encoder returns another type, or not the ids of each text.
@@ -553,19 +562,24 @@ def _make_plan(
             the methods ``tokenize`` and ``embed_tokens``.
         texts: The texts to embed.
         tokens: The token ids of each text; None if they are not tokenised yet.
+
+    Returns:
+        The batches, of ``TOKEN_BUDGET`` tokens at most; the number of tokens of larger batches
+        that are cut for a GPU; and on how many threads batches are embedded side by side.
     """
     if not isinstance(encoder, TokenEncoder):
         return _plan_without_tokens(encoder, texts)
     tokens = tokenize_texts(encoder, texts) if tokens is None else tokens
     tokens_per_batch = 0
     if isinstance(encoder, DeviceEncoder):
-        # The number that is fastest on the device; 0 on a processor.
+        # The number that is fastest on the device, at least TOKEN_BUDGET; 0 on a processor.
         tokens_per_batch = measure_token_budget(encoder, tokens, TOKEN_BUDGET)
     batches = list(plan_batches(tokens.lengths, budget=TOKEN_BUDGET))
     n_threads = 1
     # With few batches, one is computed at a time. The planned ones count, whether they are stored
     # or not, so that a resumed run embeds in the same way.
     if isinstance(encoder, ThreadedEncoder) and len(batches) >= MIN_BATCHES_TO_SHARE:
+        # How many threads of torch embed on the processor; 1 on a GPU.
         n_threads = encoder.processor_threads()
     return _EmbeddingPlan(
         costs=tokens.lengths,

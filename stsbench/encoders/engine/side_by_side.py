@@ -133,7 +133,8 @@ class SideBySide:
             n_tokens = sum(int(costs[rows].sum()) for rows in next_batches)
             return n_tokens / max(time.perf_counter() - start_time, 1e-9)
 
-        # The best speed with this number of workers; 0 if the number is to be chosen.
+        # The best speed with this number of workers; 0 if the number is to be chosen. With few
+        # batches left (below MIN_BATCHES_TO_TIME) it is not chosen anew.
         best_speed = 0.0
         while start < len(batches):
             if best_speed == 0.0 and len(batches) - start >= MIN_BATCHES_TO_TIME:
@@ -147,7 +148,7 @@ class SideBySide:
 
         Some batches are embedded by as many workers as there are threads, the next ones by half
         as many, and so on down to one. A smaller number of workers is chosen only if it is faster
-        by the factor ``MIN_SPEEDUP``.
+        than the best larger one by the factor ``MIN_SPEEDUP``, which is above 1.
 
         Args:
             measure_speed: Embeds the next batches, as many as its argument says, and returns the

@@ -90,6 +90,7 @@ class StoredBlock:
                 file_stat = self.path.stat()
             except FileNotFoundError:
                 return False
+            # Cached: a file of the same time and size is hashed once per process.
             self.checked = _has_hash_of_name(self.path, file_stat.st_mtime_ns, file_stat.st_size)
         return self.checked
 
@@ -357,8 +358,12 @@ def _write_block(folder: Path, keys: Keys, rows: FloatArray) -> StoredBlock:
 
     Args:
         folder: The folder of the store.
-        keys: The keys of the texts, (n,): their 128-bit hashes, of the type ``KEY``.
+        keys: The keys of the texts, (n,): their 128-bit hashes, of the type ``KEY``, which is a
+            record of two numbers of 64 bits.
         rows: The embeddings of these texts, (n, d).
+
+    Returns:
+        The block: its keys, the size of its embeddings and the path of its file.
 
     Raises:
         OutputError: The file cannot be written.

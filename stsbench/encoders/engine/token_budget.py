@@ -45,7 +45,7 @@ def measure_token_budget(encoder: DeviceEncoder, tokens: TokenIds, min_budget: i
 
     Returns:
         0 if the device has no memory of its own: a CPU.
-        ``min_budget`` if there are too few sentences to time.
+        ``min_budget`` if there are too few sentences to time, fewer than 64 batches.
     """
     # The kind of device, its free memory in bytes, and the bytes that a token of a batch takes.
     memory = encoder.device_memory()
@@ -59,6 +59,7 @@ def measure_token_budget(encoder: DeviceEncoder, tokens: TokenIds, min_budget: i
             return msgspec.json.decode(cache_path.read_bytes(), type=Budget)
     if int(tokens.lengths.sum()) < MIN_BATCHES_TO_TIME * min_budget:
         return min_budget
+    # A quarter of the free memory.
     max_budget = int(MAX_MEMORY_SHARE * memory.free / memory.per_token)
     budget = _find_fastest_budget(encoder, tokens, min_budget, max_budget)
     if cache_path is not None:
@@ -81,8 +82,8 @@ def _find_fastest_budget(
     """Return the number of tokens per batch with which the encoder embeds the most per second.
 
     The number is doubled from ``min_budget`` on, until one of these holds: a batch is not faster
-    by the factor ``MIN_SPEEDUP``, it does not fit into the device's memory, it holds all
-    sentences, or the number is above ``max_budget``.
+    than the one before it by the factor ``MIN_SPEEDUP`` (1.05), it does not fit into the device's
+    memory, it holds all sentences, or the number is above ``max_budget``.
 
     Args:
         encoder: The encoder, on the device to measure.
@@ -123,7 +124,8 @@ def _find_fastest_budget(
 def _time_batch(encoder: DeviceEncoder, tokens: TokenIds, rows: IndexArray) -> float:
     """Return the seconds to embed a batch: the smaller of two times.
 
-    The first time may be longer because it compiles code for the device.
+    The first time may be longer because it compiles code for the device. The work on the device is
+    included, as ``embed_tokens`` returns only when the embeddings are in the main memory.
 
     Args:
         encoder: The encoder.

@@ -25,7 +25,7 @@ import httpx2
 
 from stsbench.core import settings
 from stsbench.core.errors import CardError, EncoderError, SourceError, StsbenchError
-from stsbench.core.wording import as_one_line, escape_controls
+from stsbench.core.wording import as_one_line, escape_controls, format_repr
 
 TRANSIENT_STATUSES = frozenset({0, 408, 409, 425, 429, 500, 502, 503, 504, 529})
 """Statuses after which the same request may succeed; some overloaded services answer 529."""
@@ -347,17 +347,16 @@ class ServerClient:
         Raises:
             SourceError: The server asks for more than ``MAX_REQUESTED_WAIT`` seconds.
         """
-        seconds = response.requested_wait()
-        if seconds is not None and seconds > MAX_REQUESTED_WAIT:
+        requested = response.requested_wait()
+        if requested is not None and requested > MAX_REQUESTED_WAIT:
             raise SourceError(
-                f"the server at {self.url} asks to wait {seconds:.0f} s ({reason}); {STORED_HINT}"
+                f"the server at {self.url} asks to wait {requested:.0f} s ({reason}); {STORED_HINT}"
             )
-        is_requested = seconds is not None
-        if seconds is None:
-            # A random factor, so that the threads do not all send their requests at the same time.
-            seconds = min(MAX_WAIT, FIRST_WAIT * 2.0**attempt) * random.uniform(0.5, 1)
+        # A random factor, so that the threads do not all send their requests at the same time.
+        own_wait = min(MAX_WAIT, FIRST_WAIT * 2.0**attempt) * random.uniform(0.5, 1)
+        seconds = own_wait if requested is None else requested
         # Neither a wait that the server asks for nor "too many requests": it concerns this request.
-        if not is_requested and response.status != 429:
+        if requested is None and response.status != 429:
             stop.wait(seconds)
             return
         with self._lock:
@@ -419,12 +418,15 @@ def _split_address(url: str) -> SplitResult:
         )
     try:
         parts = urlsplit(url)
-        is_address = bool(parts.hostname and parts.scheme in ("http", "https") and parts.port != 0)
-    except ValueError:
+        # Both raise for hosts that cannot exist: with characters of no host, or an empty label.
+        httpx2.URL(url)
+        host = (parts.hostname or "").encode("idna")
+        is_address = bool(host and parts.scheme in ("http", "https") and parts.port != 0)
+    except (ValueError, httpx2.InvalidURL):
         is_address = False
     if not is_address:
         raise CardError(
-            f"url '{url[:80]}' is no address; give http://HOST:PORT/v1 or https://HOST/v1"
+            f"url {format_repr(url)} is no address; give http://HOST:PORT/v1 or https://HOST/v1"
         )
     if parts.username or parts.password or parts.query or parts.fragment:
         # The message does not contain the address, which may have the key in it.

@@ -31,7 +31,7 @@ from stsbench.encoders.base import (
     PositiveInt,
 )
 from stsbench.encoders.cached_files import read_json_record
-from stsbench.encoders.metadata import replace_lone_surrogates
+from stsbench.encoders.metadata import check_sentences, replace_lone_surrogates
 from stsbench.encoders.served.client import RequestSkipped, RequestTooLarge, ServerClient
 from stsbench.encoders.served.protocols import SERVER_APIS, Answer
 from stsbench.encoders.served.requests import (
@@ -253,6 +253,7 @@ class OpenAIEncoder:
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return the embeddings (n, d) that the server computes; zero for a blank sentence."""
+        check_sentences(sentences)
         # The embeddings as they come: the numbers of their sentences, and the embeddings.
         chunks: list[tuple[IndexArray, FloatArray]] = []
         self.embed_into(sentences, keep=lambda rows, chunk: chunks.append((rows, chunk)))
@@ -331,6 +332,7 @@ class OpenAIEncoder:
             keep: Called with the numbers (m,) of some sentences and their embeddings (m, d).
 
         Raises:
+            StsbenchError: The environment lacks the variable of the key.
             SourceError: The server cannot be reached, or sends no embeddings in all attempts.
             EmbeddingsDiffer: The server embeds a text in two ways.
             EncoderError: The server refuses a request, or its answer is not valid.
@@ -338,6 +340,13 @@ class OpenAIEncoder:
         texts = self._texts_to_send([*sentences, PROBE_TEXT])
         phases = self._plan_requests(texts, self._count_each(texts))
         if phases:
+            self.client.read_key()  # raises if it is missing
+            # Its first access asks the server. None if that does not answer and never has.
+            if self._server_report is None:
+                raise SourceError(
+                    f"no server answers at {self.client.url}",
+                    hint="start it, or give another by `params=url=ADDRESS`",
+                )
             self._send_phases(phases, texts, sentences, keep)
         # Servers refuse a blank text, so its embedding is zero.
         blank_rows = np.array(
@@ -367,8 +376,8 @@ class OpenAIEncoder:
         Raises:
             SourceError, EmbeddingsDiffer, EncoderError: As :meth:`embed_into`.
         """
-        self._check_server()  # raises if the key is missing or no server answers
         probe = len(sentences)
+        # It has the first embeddings of texts that are sent again, to compare them.
         repeated = RepeatedTexts(phases, probe)
         if self._history.probe:
             repeated.embeddings[probe] = np.frombuffer(self._history.probe, dtype="<f4")
@@ -376,10 +385,7 @@ class OpenAIEncoder:
         is_missing = np.array([bool(text.strip()) for text in texts[:-1]] + [False])
 
         def take_answer(rows: IndexArray, answer: Answer) -> None:
-            """Pass on an answer's embeddings of missing texts; then raise an error if any is bad.
-
-            ``repeated`` has the first embeddings of texts that are sent again, to compare them.
-            """
+            """Pass on an answer's embeddings of missing texts; raise an error if any is bad."""
             is_finite = np.isfinite(answer.embeddings).all(axis=1)
             finite_rows = rows[is_finite]
             finite_embeddings = answer.embeddings[is_finite]
@@ -393,7 +399,9 @@ class OpenAIEncoder:
                 index = int(np.argmin(is_finite))
                 row = int(rows[index])
                 value = "null" if answer.has_null[index] else "NaN or infinity"
-                raise self._invalid_value(value, row, sentences)
+                # The probe is no text of the user's.
+                text = "a text of our own" if row == probe else describe_sentence(sentences, row)
+                raise EncoderError(f"encoder '{self.name}' returned {value} for {text}")
 
         stop = threading.Event()
         with ThreadPoolExecutor(self.in_flight, thread_name_prefix="stsbench-server") as pool:
@@ -415,33 +423,6 @@ class OpenAIEncoder:
         if embedding is not None and not self._history.probe:
             probe = embedding.astype("<f4").tobytes()
             self._write_history(History(self._history.changes, probe))
-
-    def _check_server(self) -> None:
-        """Raise an error if requests cannot be sent.
-
-        Raises:
-            StsbenchError: The environment lacks the variable of the key.
-            SourceError: No server answers, and none has answered before.
-        """
-        self.client.read_key()
-        # Its first access asks the server. None if that does not answer and never has.
-        if self._server_report is None:
-            raise SourceError(
-                f"no server answers at {self.client.url}",
-                hint="start it, or give another by `params=url=ADDRESS`",
-            )
-
-    def _invalid_value(self, value: str, row: int, sentences: Sequence[str]) -> EncoderError:
-        """Return the error for an embedding with a value that is not finite.
-
-        Args:
-            value: The value, for the message.
-            row: The number of the sentence; it is n for the probe text, which is not the user's.
-            sentences: The n sentences, of which the message describes this one.
-        """
-        is_probe = row == len(sentences)
-        text = "a text of our own" if is_probe else describe_sentence(sentences, row)
-        return EncoderError(f"encoder '{self.name}' returned {value} for {text}")
 
     def _refuse_changed_embedding(self, move: float) -> None:
         """Raise an error if a text that was sent twice has two different embeddings.

@@ -15,6 +15,7 @@ from stsbench.core.files import file_sha256
 from stsbench.core.provenance import fingerprint
 from stsbench.core.wording import as_one_line
 from stsbench.encoders.base import FloatArray, PositiveInt
+from stsbench.encoders.metadata import check_sentences
 
 CODE_VERSION = 1
 """To be raised with a change here that can change an embedding: stored ones are not reused then."""
@@ -99,6 +100,7 @@ class UniversalSentenceEncoder:
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d), computed ``self.batch`` sentences at a time."""
+        check_sentences(sentences)
         # Without sentences the result is (0, d). Only an embedding shows d, so a blank one is made.
         if not len(sentences):
             return self._embed([""])[:0]

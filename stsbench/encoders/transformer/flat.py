@@ -340,7 +340,9 @@ def try_omitting_padding(
     reason = ""
     try:
         # Functions that return a tensor of hidden states, or of gradients, of the small batch.
-        probes = [_probe_states, _probe_gradients] if for_training else [_probe_states]
+        probes = [torch.no_grad()(_compute_states)]
+        if for_training:
+            probes.append(_probe_gradients)
         padded = [probe(model, dtype) for dtype in dtypes for probe in probes]
         model.set_attn_implementation(FLAT_ATTENTION)
         model.forward = UnpaddedForward(model, attention)
@@ -398,12 +400,6 @@ def evaluation_mode(module: torch.nn.Module) -> Iterator[None]:
     finally:
         for submodule, training in modes:
             submodule.training = training
-
-
-@torch.no_grad()
-def _probe_states(model: PreTrainedModel, precision: torch.dtype) -> torch.Tensor:
-    """Return the states of a synthetic batch, without gradients; see :func:`_compute_states`."""
-    return _compute_states(model, precision)
 
 
 @torch.enable_grad()

@@ -313,7 +313,9 @@ def parse_training_poolings(section: StudentSection, validation_pooling: str) ->
         # A trained encoder is saved for sentence-transformers too: so that library must have the
         # pooling (``library`` is its name there), or it is that of a mask token.
         if pooling.library not in LIBRARY_POOLINGS and not pooling.pools_mask_token:
-            trainable_names = [kind.name for kind in POOLINGS.values() if kind.library]
+            trainable_names = [
+                kind.name for kind in POOLINGS.values() if kind.library or kind.pools_mask_token
+            ]
             raise CardError(
                 f"pooling '{pooling}' cannot be trained under; choose one of "
                 f"{', '.join(trainable_names)}; or let 'library' in its class, which is "

@@ -240,8 +240,9 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         problem = f"{self.root}: its modules ({kinds}) do not fit together"
         # The errors that a module raises if the module before it does not compute its input; they
         # become an EncoderError with this message.
-        exception_types = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)
-        with translate_errors(problem, EncoderError, *exception_types):
+        with translate_errors(
+            problem, EncoderError, AttributeError, IndexError, RuntimeError, TypeError, ValueError
+        ):
             try:
                 together = self._embed(texts)
             except KeyError as error:
@@ -331,7 +332,7 @@ def _load_library_model(folder: Path, *, dtype: str, device: str) -> Any:  # noq
                 package = str(import_from_string(address).__module__)
                 if not package.startswith("sentence_transformers."):
                     raise EncoderError(
-                        f"{folder}: '{address}' is not a class of sentence-transformers'; "
+                        f"{folder}: '{address}' is not a class of sentence-transformers; "
                         "it is never run"
                     )
         network = SentenceTransformer(

@@ -112,11 +112,13 @@ def convert_skip_thoughts(source: Path, out: Path) -> Path:
                 f"{source}: no {name}; "
                 "get it as the README of github.com/ryankiros/skip-thoughts says"
             )
-    lines = (source / "dictionary.txt").read_text(encoding="utf-8").split("\n")
+    dictionary = source / "dictionary.txt"
+    with translate_errors(f"{dictionary}: cannot be read", EncoderError, OSError, ValueError):
+        lines = dictionary.read_text(encoding="utf-8").split("\n")
     # For a word that occurs twice, the last row counts, as in the published code.
     rows_by_word = {word.strip(): row for row, word in enumerate(lines) if word.strip()}
     if UNKNOWN_WORD not in rows_by_word:
-        raise EncoderError(f"{source / 'dictionary.txt'}: lacks the word {UNKNOWN_WORD}")
+        raise EncoderError(f"{dictionary}: lacks the word {UNKNOWN_WORD}")
     halves: dict[HalfName, GruTable] = {}
     tensors: dict[str, Tensor] = {}
     for name in HALF_PREFIXES:
@@ -164,9 +166,12 @@ def _read_half(source: Path, name: HalfName, *, rows: Sequence[int], n_lines: in
     table_path = source / TABLE_FILES[name]
     problem = f"{source}: the half '{name}' cannot be read"
     # The word table (rows, d), and for each direction the weights of its GRU, by torch's names.
-    with translate_errors(problem, EncoderError, OSError, ValueError, KeyError):
+    # Numpy and zipfile raise errors of many kinds for a damaged file.
+    with translate_errors(problem, EncoderError):
         table = np.load(table_path, mmap_mode="r", allow_pickle=False)
-        with np.load(source / f"{name}_skip.npz", allow_pickle=False) as archive:
+        # Opened here, because numpy leaves the file of a damaged archive open.
+        with (source / f"{name}_skip.npz").open("rb") as stream:
+            archive = np.load(stream, allow_pickle=False)
             directions = [_theano_gru(archive, prefix) for prefix in HALF_PREFIXES[name]]
     if table.ndim != 2 or len(table) <= max(rows):
         raise EncoderError(
@@ -231,7 +236,7 @@ def expand_vocabulary(
         The path of the new folder's ``stsbench.json``.
 
     Raises:
-        EncoderError: The vocabularies share too few words.
+        EncoderError: The vocabularies share too few words, or the file has no new ones.
     """
     path = find_vectors(vectors_file)
     word_vectors = open_vectors(path, sha256=cached_file_sha256(path), limit=limit)
@@ -253,6 +258,8 @@ def expand_vocabulary(
         for word in dict.fromkeys(file_words)  # each once, in the order of the file
         if word not in encoder.vocabulary and "_" not in word and word
     ]
+    if not new_words:
+        raise EncoderError(f"{path} has no word that {encoder.folder} lacks")
 
     def take_vectors(words: list[str]) -> npt.NDArray[np.float64]:
         """Return the vectors of words in the file, (len(words), d)."""
@@ -268,6 +275,8 @@ def expand_vocabulary(
         config=encoder.config,
         tensors=tensors,
         words=[*encoder.words, *new_words],
+        # Without these the copy would embed otherwise than the encoder.
+        params={"append_eos": encoder.append_eos, "tokens": encoder.tokens},
     )
 
 

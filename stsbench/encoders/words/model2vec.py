@@ -19,7 +19,7 @@ from stsbench.core.provenance import fingerprint
 from stsbench.encoders.base import FloatArray, IndexArray
 from stsbench.encoders.cached_files import cached_file_sha256, read_json
 from stsbench.encoders.checkpoint import locate_checkpoint
-from stsbench.encoders.metadata import replace_lone_surrogates
+from stsbench.encoders.metadata import check_sentences, replace_lone_surrogates
 
 CODE_VERSION = 1
 """To be raised with a change here that can change an embedding: stored ones are not reused then."""
@@ -144,7 +144,11 @@ class Model2VecEncoder:
         """Return embeddings (n, d): the mean of the vectors of each sentence's tokens.
 
         Tokens for unknown text are omitted. A sentence without other tokens is a zero vector.
+
+        Raises:
+            EncoderError: The sentences are no list of texts.
         """
+        check_sentences(sentences)
         vectors = self._vectors
         tokenizer = self._tokenizer
         unknown_id = self._unknown_id

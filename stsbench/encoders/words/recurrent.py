@@ -36,6 +36,7 @@ from stsbench.encoders.accelerator import resolve_device_name
 from stsbench.encoders.backends import check_device
 from stsbench.encoders.base import FloatArray, IndexArray
 from stsbench.encoders.cached_files import cached_file_sha256
+from stsbench.encoders.metadata import check_sentences
 from stsbench.encoders.tokens import TokenIds, plan_batches
 from stsbench.encoders.words.vectors import WordVectors, open_vectors
 from stsbench.encoders.words.words import (
@@ -451,8 +452,10 @@ class GruHalvesEncoder(RecurrentEncoder):
         not in the vocabulary is read as the configuration's word for unknown words.
 
         Raises:
-            EncoderError: The vocabulary lacks a special word of the configuration.
+            EncoderError: The vocabulary lacks a special word of the configuration, or the
+                sentences are no list of texts.
         """
+        check_sentences(sentences)
 
         def embed(ids: Tensor, lengths: Tensor) -> Tensor:
             """Return the halves' embeddings, joined (b, d), of word ids (b, t), -1 at padding."""
@@ -577,9 +580,8 @@ class InferSentEncoder(RecurrentEncoder):
             )
         self.vectors_path = find_vectors(vectors or self.config.vectors)
         self.vectors_sha256 = cached_file_sha256(self.vectors_path)
-        is_expected = self.vectors_sha256 == expected_sha256
         # A file that the user names may have another hash.
-        if expected_sha256 and not vectors and not is_expected:
+        if not vectors and expected_sha256 not in ("", self.vectors_sha256):
             raise DataError(
                 f"{self.vectors_path}: not the word vectors of {self.folder} "
                 f"(sha256 {self.vectors_sha256[:12]}, config.json {expected_sha256[:12]})",
@@ -617,7 +619,11 @@ class InferSentEncoder(RecurrentEncoder):
 
         InferSent reads two special words around each sentence. The embedding is the zero vector if
         neither these nor the words of the sentence have vectors.
+
+        Raises:
+            EncoderError: The sentences are no list of texts.
         """
+        check_sentences(sentences)
         words = [
             [self.release.start_word, *self.split_words(sentence), self.release.end_word]
             for sentence in sentences

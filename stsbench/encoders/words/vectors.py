@@ -30,7 +30,7 @@ from stsbench.core import settings
 from stsbench.core.errors import DataError
 from stsbench.core.files import MAX_RATIO, MAX_UNPACKED_BYTES, refuse_special_file
 from stsbench.core.provenance import fingerprint
-from stsbench.core.wording import as_one_line
+from stsbench.core.wording import as_one_line, format_repr
 from stsbench.encoders.base import FloatArray
 from stsbench.encoders.cached_files import is_sealed, sealed_folder
 
@@ -84,8 +84,8 @@ def read_blocks(path: Path, limit: int | None) -> Iterator[VectorBlock]:
         lines = chain([first_line], lines)
     if width < 1:
         raise DataError(
-            f"{path}: line 1: expected a word and its values, "
-            f"got '{_format_bytes(b' '.join(fields))}'"
+            f"{path}: line 1: expected a word and its values, with single blanks between them, "
+            f"got {format_repr(_format_bytes(first_line))}"
         )
     lines = islice(lines, limit)
     n_read = 0
@@ -259,7 +259,10 @@ def _read_npz(path: Path) -> VectorBlock:
             f"{path}: {error.args[0]}; save arrays 'words' and 'vectors' with numpy.savez"
         ) from error
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, MemoryError) as error:
-        raise DataError(f"{path}: is not a complete .npz file ({as_one_line(error)})") from error
+        raise DataError(
+            f"{path}: is not a complete .npz file of plain arrays ({as_one_line(error)}); "
+            "save words as numpy.array(words, dtype=str)"
+        ) from error
     has_types = words.dtype.kind == "U" and vectors.dtype.kind == "f"
     if not has_types or words.ndim != 1 or vectors.shape[:-1] != words.shape:
         raise DataError(

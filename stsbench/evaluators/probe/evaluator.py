@@ -464,8 +464,9 @@ class ProbeEvaluator:
         per_subset: dict[str, dict[str, float]] = {}
         if "label" in items:
             label = np.asarray(items["label"])
-            # Not only the classes of labels: a class may occur in predictions alone.
-            for class_index in range(1 + int(max(label.max(), prediction.max()))):
+            # Not only the classes of labels: a class may occur in predictions alone, and F1 is of
+            # class 1, even if no item is of it.
+            for class_index in range(1 + int(max(label.max(), prediction.max(), self.f1))):
                 is_predicted = prediction == class_index
                 is_true = label == class_index
                 per_subset[str(class_index)] = _class_scores(

@@ -58,9 +58,7 @@ class FeaturePool:
     @property
     def resident_bytes(self) -> int:
         """The bytes of embeddings in memory; 0 if they are read chunk by chunk."""
-        if not self.is_resident:
-            return 0
-        return sum(4 * side.shape[0] * side.shape[1] for side in self.sides)
+        return sum(side.nbytes for side in self.sides if isinstance(side, np.ndarray))
 
     @property
     def is_resident(self) -> bool:

@@ -29,7 +29,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
-from numba import njit, types
+from numba import njit
 
 from stsbench.encoders.base import FloatArray, IndexArray
 from stsbench.evaluators.probe.items import SIMD_LANES, Features
@@ -56,7 +56,7 @@ compiled_helper: Callable[[F], F] = njit(**_NUMBA_OPTIONS)
 """Marks a function that the entry points compile into themselves."""
 
 
-def compiled_entry_point(signature: object) -> Callable[[F], F]:
+def compiled_entry_point(signature: str) -> Callable[[F], F]:
     """Return a decorator that compiles a function with numba, or loads it from numba's cache.
 
     With a signature, numba compiles when the function is defined, not at its first call. The
@@ -65,7 +65,8 @@ def compiled_entry_point(signature: object) -> Callable[[F], F]:
     per processor, and it is renewed when this file changes.
 
     Args:
-        signature: The types of the result and the parameters in numba's notation.
+        signature: The types of the result and the parameters in numba's notation, where
+            ``float32[:, ::1]`` is a contiguous matrix.
     """
 
     def compile_(function: F) -> F:
@@ -575,30 +576,10 @@ def _differences(weights: FloatArray) -> FloatArray:
     return directions
 
 
-_FLOAT32_1D, _FLOAT32_2D, _FLOAT32_3D = (types.Array(types.float32, n, "C") for n in (1, 2, 3))
-_INT64_1D = types.Array(types.int64, 1, "C")
-_INT64, _FLOAT64 = types.int64, types.float64
-
-
 @compiled_entry_point(
-    _INT64(
-        _FLOAT32_2D,
-        _FLOAT32_2D,
-        _INT64,
-        _INT64_1D,
-        _INT64_1D,
-        _FLOAT32_2D,
-        _INT64,
-        _FLOAT32_3D,
-        _FLOAT32_3D,
-        _FLOAT32_3D,
-        _FLOAT32_1D,
-        _INT64,
-        _FLOAT64,
-        _FLOAT64,
-        _INT64,
-        types.boolean,
-    )
+    "int64(float32[:, ::1], float32[:, ::1], int64, int64[::1], int64[::1], float32[:, ::1], int64,"
+    " float32[:, :, ::1], float32[:, :, ::1], float32[:, :, ::1], float32[::1],"
+    " int64, float64, float64, int64, boolean)"
 )
 def train_classifiers(
     u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, labels: IndexArray,
@@ -688,9 +669,7 @@ def train_classifiers(
 
 
 @compiled_entry_point(
-    types.void(
-        _FLOAT32_2D, _FLOAT32_2D, _INT64, _INT64_1D, _FLOAT32_3D, types.Array(types.int64, 2, "C")
-    )
+    "void(float32[:, ::1], float32[:, ::1], int64, int64[::1], float32[:, :, ::1], int64[:, ::1])"
 )
 def predict(
     u: FloatArray,

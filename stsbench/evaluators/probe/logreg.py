@@ -52,11 +52,13 @@ def minimise(
         objective: Returns values and gradients at points of functions, given their numbers.
         start: The points to start from, (m, d), float64.
         tolerance: A function is finished if the length of its gradient is at most this.
-        max_iterations: The maximum number of evaluations of each function.
+        max_iterations: The maximum number of evaluations of each function after the one at the
+            start.
 
     Returns:
         The point of each function, (m, d), and whether it is finished, (m,). If not, the point is
-        the last one that was accepted.
+        the last one that was accepted. A gradient is compared with the tolerance before each
+        evaluation, so that the last evaluation cannot finish a function.
     """
     points = start.clone()
     converged = torch.zeros(len(start), dtype=torch.bool, device=start.device)
@@ -65,6 +67,7 @@ def minimise(
     x = start
     value, gradient = objective(x, active)
     history = _History(*x.shape, like=x)
+    # Downhill; the history gives better directions after each accepted step.
     direction = -gradient
     step = torch.ones_like(value)
     for _ in range(max_iterations):
@@ -82,8 +85,8 @@ def minimise(
         new_value, new_gradient = objective(trial, active)
         # The derivative along the step; negative, because the direction descends.
         slope = (gradient * direction).sum(dim=1)
-        # A step must lower the value by a small share of what the slope promises. Near the minimum
-        # even a good step may not, because of rounding.
+        # A step must lower the value by a small share (1e-4) of what the slope promises. Near the
+        # minimum even a good step may not, because of rounding.
         rounding = 1e-13 * value.abs()
         accepted = new_value <= value + _SUFFICIENT_DECREASE * step * slope + rounding
         history.add(trial - x, new_gradient - gradient, accepted)
@@ -114,7 +117,7 @@ class _History:
     def __init__(self, m: int, d: int, *, like: Tensor) -> None:
         """Make an empty history of the last steps of L-BFGS, and of the gradients' changes by them.
 
-        It holds the last ``_LBFGS_PAIRS`` pairs of a step and a change of each function.
+        It holds the last ``_LBFGS_PAIRS`` (10) pairs of a step and a change of each function.
 
         Args:
             m: The number of functions that are minimised.
@@ -127,10 +130,14 @@ class _History:
         self.inverse_curvatures = like.new_zeros(_LBFGS_PAIRS, m)
         # For each function, the number that stands for the inverse Hessian before any pair.
         self.scale = like.new_ones(m)
+        # How many pairs were stored so far; older ones are overwritten.
         self.n_added = 0
 
     def keep(self, members: Tensor) -> None:
         """Drop the history of functions that are finished: they need no more steps.
+
+        For m functions of d variables, ``self.steps`` and ``self.changes`` are (pairs, m, d),
+        ``self.inverse_curvatures`` (pairs, m) and ``self.scale`` (m,).
 
         Args:
             members: Whether each function stays, (m,), bool.
@@ -221,7 +228,7 @@ class ConvergedSolver:
         Args:
             penalties: The penalties to choose from: half of one times the squared weights is added
                 to the loss.
-            run: The number of classes and the device.
+            run: Gives the number of classes (``classes``) and the device.
             tolerance: The length of the gradient at which a classifier is finished.
             max_iterations: The number of evaluations after which a classifier is left as it is; a
                 note reports how many such classifiers there are.
@@ -231,6 +238,7 @@ class ConvergedSolver:
         self.max_iterations = max_iterations
         self.classes = run.classes
         self.device = torch.device(run.device)
+        # The number of classifiers so far that were left as they were after max_iterations.
         self.n_unfinished = 0
 
     def search(self, folds: Sequence[tuple[ProbeItems, ProbeItems]]) -> SearchResult:
@@ -310,7 +318,8 @@ class ConvergedSolver:
         # loss is curved about equally; a point holds those of one problem, flat. The losses convert
         # points to weights.
         losses = _LogisticLosses(problems, self.classes, self.device)
-        zero_points = losses.make_zero_points()
+        n_variables = losses.logits_per_item * losses.scale.shape[2]
+        zero_points = losses.scale.new_zeros(len(problems), n_variables)
         points, converged = minimise(
             losses, zero_points, tolerance=self.tolerance, max_iterations=self.max_iterations
         )
@@ -328,7 +337,8 @@ class ConvergedSolver:
         """
         n_classifiers, logits_per_item, _ = weights.shape
         classes = []
-        # Chunks of at most so many items that their logits fit the memory for them.
+        # The features of some of the items at once, x (r, w) float64: of at most so many that
+        # their logits fit the memory for them.
         max_items = MAX_CHUNK_VALUES // (n_classifiers * logits_per_item)
         for x in items.features(self.device, max_items):
             logits = torch.einsum("nw,pkw->npk", x, weights[..., :-1]) + weights[..., -1]
@@ -399,6 +409,7 @@ class _LogisticLosses:
         # along it, plus the penalty. Rounding may leave a variance a little below 0.
         curvature = torch.outer(bound, variances.clamp(min=0)) + self.penalty[:, None]
         # The intercept, last, has no penalty, and the factor of its weight is 1 for every item.
+        # 1 / sqrt(curvature), (m, 1, w + 1); the axis in the middle is for the logits of an item.
         self.scale = torch.cat([curvature, bound[:, None]], dim=1).rsqrt()[:, None]
 
     def _join_training_items(self, problems: Sequence[LogisticProblem]) -> None:
@@ -432,11 +443,6 @@ class _LogisticLosses:
             [column_by_set[id(problem.train)] for problem in problems], device=self.device
         )
 
-    def make_zero_points(self) -> Tensor:
-        """Return the point of zero weights for each problem, (m, d)."""
-        n_variables = self.logits_per_item * self.scale.shape[2]
-        return self.scale.new_zeros(len(self.set_of_problem), n_variables)
-
     def _per_problem(self, values: Sequence[float]) -> Tensor:
         """Return a number of each problem as a tensor (problems,) on the device."""
         return torch.tensor(values, dtype=torch.float64, device=self.device)
@@ -454,6 +460,7 @@ class _LogisticLosses:
         width = self.items.pool.width
         self.mean = torch.zeros(width, dtype=torch.float64, device=self.device)
         moments = torch.zeros(width, width, dtype=torch.float64, device=self.device)
+        # The features of all items in chunks, x (r, w); which items these are is not needed here.
         for x, _ in self.chunks():
             self.mean += x.sum(dim=0) / n
             # Adds x^T x / n.
@@ -484,6 +491,7 @@ class _LogisticLosses:
         Returns:
             The weights, (m, k, w + 1), intercept last.
         """
+        # self.scale has a factor for each problem and variable, (problems, 1, w + 1).
         scaled = points.view(len(points), self.logits_per_item, -1) * self.scale[problem_numbers]
         feature_weights = scaled[..., :-1] @ self.eigenvectors.T
         # The variables are of features less their mean; the intercept takes that back.

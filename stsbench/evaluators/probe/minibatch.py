@@ -83,11 +83,12 @@ def parse_optimiser(text: str) -> tuple[str, dict[str, float]]:
 
     Returns:
         The optimiser's name and all its settings by name, with defaults for those that the text
-        does not mention.
+        does not mention: ``lr``, the learning rate, and for ``sgd`` also ``momentum``.
 
     Raises:
-        UnknownName: The optimiser or a setting does not exist.
-        StsbenchError: A setting is not a number, or ``sgd`` has no ``lr``.
+        UnknownName: The optimiser or a setting does not exist; an empty text is no name either.
+        StsbenchError: A setting is not a number, or ``lr`` is not above 0. The default of ``lr``
+            is NaN for ``sgd``, so that ``sgd`` without ``lr`` is an error.
     """
     name, *assignments = text.replace(",", " ").split() or [""]
     # A copy of the defaults; look_up raises UnknownName for a name that is not in the table.
@@ -177,6 +178,7 @@ def train_until_stopped(
     Returns:
         The weights and the accuracy of each member at its best check, by the members' numbers.
     """
+    # Each begins without weights, with accuracy -inf: its first check is a better one.
     classifiers = [TrainedWeights() for _ in training.remaining_members]
     epochs = 0
     # The last check is the first after max_epochs, not the one at it, as in SentEval's toolkit.
@@ -184,6 +186,7 @@ def train_until_stopped(
         training.train(range(epochs, epochs + protocol.epoch_size))
         epochs += protocol.epoch_size
         members = [classifiers[number] for number in training.remaining_members]
+        # One for each of the members, in their order.
         accuracies = training.accuracies()
         for position, (member, accuracy) in enumerate(zip(members, accuracies, strict=True)):
             # Some kinds of training go on with a stopped member; its later checks do not count.
@@ -229,7 +232,8 @@ class MinibatchSolver(Solver, ABC):
             and weight decay.
         """
         decays = self.protocol.weight_decays
-        # Each fold gets the orders in which the epochs take its items; no items are held out.
+        # Each fold gets the order of its training items in each epoch, drawn by the seed; folds of
+        # equally many items share one. No items are held out of them.
         classifiers = self.fit(
             [
                 Fold(train, development, self._orders(len(train), holdout=0.0), decays)
@@ -245,8 +249,8 @@ class MinibatchSolver(Solver, ABC):
     def refit(self, trains: Sequence[ProbeItems], choices: Sequence[int]) -> list[TrainedWeights]:
         """Train the final classifiers, after a search has chosen their weight decays.
 
-        A share of each classifier's items, drawn at random (``holdout``), is not trained on: the
-        accuracy on these items stops the training.
+        A share of each classifier's items, drawn at random (``holdout``, 5% by default), is not
+        trained on: the accuracy on these items stops the training.
 
         Args:
             trains: The items of each final classifier.
@@ -258,7 +262,9 @@ class MinibatchSolver(Solver, ABC):
         """
         folds = []
         for items, choice in zip(trains, choices, strict=True):
-            # They also draw which items are held out.
+            # The order of the training items in each epoch, drawn by the seed; all classifiers
+            # with equally many items share it. Before the first epoch the items to hold out are
+            # drawn: ``validation_items`` and ``training_items`` are positions in ``items``.
             orders = self._orders(len(items), self.protocol.holdout)
             folds.append(
                 Fold(
@@ -305,11 +311,11 @@ class CompiledSolver(MinibatchSolver):
         Returns:
             The classifiers of each fold, in the order of its weight decays.
         """
-        # The starting weights have a row per class.
+        # The starting weights, the same for all classifiers, have a row per class.
         n_classes = len(self._starting_weights)
         n_classifiers = sum(len(fold.decays) for fold in folds)
         # There should be jobs for all threads; and the weights of a job's classifiers, a row per
-        # class, should stay in the processor's cache.
+        # class, should stay in the processor's cache: at most _MAX_LOCKSTEP_ROWS (64) rows.
         classifiers_per_thread = math.ceil(n_classifiers / self.run.threads)
         classifiers_in_cache = _MAX_LOCKSTEP_ROWS // n_classes
         job_size = max(1, min(classifiers_in_cache, classifiers_per_thread))
@@ -333,11 +339,15 @@ class CompiledSolver(MinibatchSolver):
     def _fit_lockstep(self, fold: Fold) -> list[TrainedWeights]:
         """Train the classifiers of one job on this thread, together.
 
+        Each starts from ``self._starting_weights``, (c, w), a row per class. ``self._cancelled`` is
+        set if another job fails; this job then ends with CancelledError before its next epoch.
+
         Args:
             fold: The items, with those weight decays of the fold that are in this job.
 
         Returns:
-            One classifier for each of its weight decays.
+            One classifier for each of its weight decays: the weights at its best check, and its
+            accuracy there.
         """
         return train_until_stopped(
             Lockstep(
@@ -375,8 +385,9 @@ class Lockstep:
 
         Args:
             fold: The items, their order in each epoch and the p weight decays.
-            start: The weights of each classifier before the first step, (c, w): a row per class.
-            protocol: The settings of training.
+            start: The weights of each classifier before the first step, (c, w): a row per class,
+                with the bias and padding behind the features' weights.
+            protocol: The settings of training; ``optimiser`` is a text such as ``"adam"``.
             cancelled: Set from another thread to end the training before the next epoch.
         """
         self.fold = fold
@@ -385,11 +396,14 @@ class Lockstep:
         # The optimiser's name, and its settings such as the learning rate.
         self.optimiser, self.settings = parse_optimiser(protocol.optimiser)
         self.decays = np.array(fold.decays, dtype=np.float32)
+        # The numbers of the classifiers that are still trained: at first all.
         self.remaining_members = np.arange(len(self.decays))
+        # The number of steps so far; Adam's correction of its moments depends on it.
         self.n_steps = 0
         # The weights of all classifiers, (p, c, w).
         self.weights = np.repeat(start[None], len(self.decays), axis=0)
-        # The optimisers' memory of earlier gradients: Adam's two moments, or SGD's momentum.
+        # The optimiser's memory of earlier gradients, one pair of arrays for all optimisers: Adam
+        # uses both, SGD's momentum only the first, RMSprop only the second.
         self.gradient_means = np.zeros_like(self.weights)
         self.squared_gradient_means = np.zeros_like(self.weights)
 
@@ -405,9 +419,11 @@ class Lockstep:
         for epoch in epochs:
             if self.cancelled.is_set():
                 raise CancelledError
+            # A permutation of the positions of the training items.
             order = self.fold.orders.permutation(epoch)
             items = self.fold.train.select(order)
-            # Blocks of items whose embeddings fit the memory; no batch is divided between two.
+            # Blocks of items whose embeddings fit the memory; no batch is divided between two. If
+            # all embeddings are in memory, there is one block.
             for block in items.blocks(multiple_of=self.protocol.batch_size):
                 self._train_on(block)
 
@@ -418,19 +434,23 @@ class Lockstep:
         the number of steps so far.
 
         Args:
-            block: The items with their embeddings. Its labels are classes, (items,), or soft
-                labels, the share of each class, (items, c).
+            block: The items with embeddings ``u`` of first (or only) sentences and ``v`` of second
+                sentences; ``embedding_rows`` is the row of each item in both. Its labels are
+                classes, (items,), or soft labels, the share of each class, (items, c).
         """
         # Imported only here, because the import compiles the loops.
         from stsbench.evaluators.probe import kernels
 
         labels = block.labels
+        # An empty array, by which the loops know that the labels are classes.
         soft_labels = _NO_SOFT_LABELS
         has_soft_labels = block.labels.ndim > 1
         if has_soft_labels:
             soft_labels = block.labels
             # With soft labels the loops do not read ``labels``: any array of its type will do.
             labels = block.embedding_rows
+        # The kind of features and the optimiser are passed as numbers. The last argument says
+        # whether the loss is summed over a batch; else it is averaged.
         self.n_steps = kernels.train_classifiers(
             block.u, block.v, kernels.FEATURE_CODES[self.fold.train.pool.features],
             block.embedding_rows, labels, soft_labels, self.protocol.batch_size,
@@ -475,12 +495,12 @@ def _predict_classes(weights: FloatArray, items: ProbeItems) -> IndexArray:
     # Imported only here, because the import compiles the loops.
     from stsbench.evaluators.probe import kernels
 
-    # Compiled loops know each kind of features by a number.
+    # Compiled loops know each kind of features, such as |u - v| and u * v, by a number.
     feature_code = kernels.FEATURE_CODES[items.pool.features]
     classes_by_block = []
     for block in items.blocks():
         classes = np.empty((len(weights), len(block.embedding_rows)), dtype=np.int64)
-        # This fills ``classes``.
+        # This fills ``classes``. An item's embeddings are row ``embedding_rows`` of u and of v.
         kernels.predict(block.u, block.v, feature_code, block.embedding_rows, weights, classes)
         classes_by_block.append(classes)
     return np.concatenate(classes_by_block, axis=1)

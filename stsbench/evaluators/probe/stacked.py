@@ -76,11 +76,15 @@ class StackedSolver(MinibatchSolver):
                 linear classifier.
             run: The number of features (``width``), of classes, the seed and the device.
         """
+        # This also sets self.seed: the protocol's ``base_seed`` plus the seed of the run.
         super().__init__(protocol, run)
         self.device = torch.device(run.device)
+        # The number of inputs and of outputs of each layer.
         layers = [(run.width, run.classes)]
         if protocol.nhid:
             layers = [(run.width, protocol.nhid), (protocol.nhid, run.classes)]
+        # The weight (out, in) and the bias (out,) of each layer in turn, as torch draws them, and
+        # the generator after these draws. Each stack draws its dropout from this state on.
         self.first_weights, generator = first_weights(self.seed, *layers)
         self.generator_state = generator.get_state()
         self._embeddings_by_pool: dict[int, DeviceEmbeddings] = {}
@@ -123,8 +127,8 @@ class StackedSolver(MinibatchSolver):
     def _max_folds_per_stack(self, p: int) -> int:
         """Return how many folds, at least one, may be trained together in one stack.
 
-        Neither the weights of their classifiers nor the activations of a batch (all numbers that
-        its forward pass computes) may be more than ``MAX_STACK_VALUES`` numbers.
+        Neither the weights of their classifiers nor the activations of a batch (its features,
+        hidden units and logits) may be more than ``MAX_STACK_VALUES``, about 67 million numbers.
 
         Args:
             p: The number of weight decays, and so of classifiers, of a fold.
@@ -138,12 +142,13 @@ class StackedSolver(MinibatchSolver):
         """Return the predicted class of each item, (m,).
 
         Args:
-            classifier: A trained classifier; its weights are the weight and bias of each layer.
+            classifier: A trained classifier; its weights are a list of tensors, the weight and the
+                bias of each layer.
             items: The m items.
         """
         # Tensors get two axes in front, as if there were one fold and one weight decay.
         weights = [tensor[None, None] for tensor in classifier.weights]
-        classes = self.predict_classes(weights, items)  # (m, 1)
+        classes = self.predict_classes(weights, items)  # (m, 1): one column per classifier
         return np.asarray(classes[:, 0].cpu().numpy())
 
     @torch.no_grad()
@@ -158,7 +163,7 @@ class StackedSolver(MinibatchSolver):
         classes = []
         for block in items.blocks():
             embeddings = self.move_to_device(items.pool, block)
-            # The row of each item in the embeddings of the block.
+            # The row of each item in the embeddings u of first and v of second sentences.
             block_rows = torch.from_numpy(block.embedding_rows).to(self.device)
             for rows in torch.split(block_rows, _ROWS_PREDICTED_AT_ONCE):
                 x = combine_sides(embeddings.u[rows], embeddings.v[rows], items.pool.features)
@@ -219,7 +224,8 @@ class _Stack:
         self.folds = list(folds)
         self.decay = torch.tensor([fold.decays for fold in folds], device=solver.device)  # (k, p)
         k, p = self.decay.shape
-        # The numbers of the classifiers that are still trained; keep() drops finished ones.
+        # The numbers of the classifiers that are still trained, fold by fold, p of each; keep()
+        # drops finished ones.
         self.remaining_members = np.arange(k * p)
         # Each tensor gets two axes in front, (k, p, ...), with a copy for each classifier.
         self.weights = [
@@ -227,6 +233,8 @@ class _Stack:
             for tensor in solver.first_weights
         ]
         name, settings = parse_optimiser(self.protocol.optimiser)
+        # OPTIMISERS are torch's classes by name; the settings are ``lr`` and perhaps ``momentum``.
+        # Weight decay is not among them: _step() adds it to the gradients.
         self.optimiser = OPTIMISERS[name](self.weights, **settings)
         self.generator = torch.Generator()
         self.generator.set_state(solver.generator_state)
@@ -239,6 +247,7 @@ class _Stack:
         """
         batch_size = self.protocol.batch_size
         for epoch in epochs:
+            # A permutation of the positions 0, 1, ... of the training items.
             order = self.folds[0].orders.permutation(epoch)
             # Each fold has its own training items; all take them in the same order of positions.
             first, *further = (fold.train.select(order) for fold in self.folds)
@@ -254,6 +263,8 @@ class _Stack:
                     batch = slice(start, start + batch_size)
                     u = embeddings.u[rows[:, batch]]
                     v = embeddings.v[rows[:, batch]]
+                    # One step on the features (k, b, w) of a batch: u itself, or |u - v| and u * v,
+                    # or u, v, u * v and |u - v|, as the kind ``features`` says.
                     self._step(combine_sides(u, v, first.pool.features), labels[:, batch])
 
     def _stack(self, arrays: list[IntArray]) -> Tensor:
@@ -271,6 +282,8 @@ class _Stack:
             labels: The labels of these items, (k, b).
         """
         batch_size = x.shape[1]
+        # self.weights are the weight and bias of each layer, each (k, p, ...); _dropout() returns
+        # factors of the hidden units, or None.
         # The logits of c classes by each of the p classifiers of a fold.
         logits = _logits(self.weights, x, self._dropout(batch_size))  # (k, b, p, c)
         # All classifiers of a fold have the same labels.
@@ -339,6 +352,8 @@ class _Stack:
         Args:
             stays: Whether each remaining classifier is unfinished, (k * p,), bool; fold by fold.
         """
+        # The k remaining folds have p weight decays each: self.decay is (k, p), and
+        # self.remaining_members, the numbers of the classifiers, (k * p,).
         stays_by_fold = stays.reshape(self.decay.shape)
         fold_indices = np.flatnonzero(stays_by_fold.any(axis=1))
         # No fold is finished: nothing to copy.
@@ -351,6 +366,7 @@ class _Stack:
         self.decay = self.decay[indices]
         for weight in self.weights:
             weight.data = weight.data[indices]
+            # The last gradient still has the folds that were dropped.
             weight.grad = None
             optimiser_state = self.optimiser.state[weight]
             for name, value in optimiser_state.items():

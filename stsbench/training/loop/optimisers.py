@@ -96,8 +96,8 @@ def make_optimiser(module: torch.nn.Module, section: TrainingSection) -> torch.o
         section: The recipe's section ``[training]``.
 
     Raises:
-        CardError: No parameter is trained, or the recipe sets ``betas`` for an optimiser that has
-            none.
+        CardError: No parameter is trained, or the recipe sets ``betas`` or ``epsilon`` for an
+            optimiser that has none.
     """
     # Python's ids of the weights of normalisation layers.
     norm_ids = {
@@ -124,13 +124,13 @@ def make_optimiser(module: torch.nn.Module, section: TrainingSection) -> torch.o
     ]
     make = look_up("optimiser", section.optimiser, OPTIMISERS)
     optimiser = make(param_groups, section)
-    # Betas that are not the default were set by the recipe; an optimiser without betas would ignore
-    # them. The default is that of any section.
-    default_betas = TrainingSection(batch_size=1, learning_rate=1.0).betas
-    if "betas" not in optimiser.defaults and section.betas != default_betas:
-        raise CardError(
-            f"[training] betas {section.betas}: optimiser '{section.optimiser}' has none"
-        )
+    # A value that is not the default was set by the recipe; an optimiser without it would ignore
+    # it. The default is that of any section.
+    default_section = TrainingSection(batch_size=1, learning_rate=1.0)
+    for key, name in (("betas", "betas"), ("epsilon", "eps")):
+        value = getattr(section, key)
+        if name not in optimiser.defaults and value != getattr(default_section, key):
+            raise CardError(f"[training] {key} {value}: optimiser '{section.optimiser}' has none")
     return optimiser
 
 
@@ -253,17 +253,16 @@ def _piecewise(section: TrainingSection, steps: int) -> Schedule:
         A function from a step, counted from 0, to the factor of the recipe's ``learning_rate``.
 
     Raises:
-        CardError: There are not as many rates as milestones, or the first is not at step 0.
+        CardError: There are not as many rates as milestones, or these do not rise from step 0.
     """
-    if (
-        not section.rates
-        or len(section.rates) != len(section.milestones)
-        or section.milestones[0] != 0
-    ):
+    milestones = section.milestones
+    rises_from_0 = milestones[:1] == [0] and milestones == sorted(set(milestones))
+    if not rises_from_0 or len(section.rates) != len(milestones):
         raise CardError(
-            "schedule 'piecewise' needs as many rates as milestones, the first at step 0"
+            "schedule 'piecewise' needs as many rates as milestones, "
+            "which must rise, the first at step 0"
         )
-    starts_and_rates = list(zip(section.milestones, section.rates, strict=True))
+    starts_and_rates = list(zip(milestones, section.rates, strict=True))
 
     def factor(step: int) -> float:
         """Return the rate in force at a step, as a factor of the recipe's ``learning_rate``."""

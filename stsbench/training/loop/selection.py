@@ -400,7 +400,10 @@ def is_validation_due(section: SelectionSection, plan: BatchPlan, step: int) -> 
         return True
     if section.at_epoch_end and step % steps_per_epoch == 0:
         return True
-    # The end is validated too if its weights are kept, or if the run is too short for another
-    # validation.
-    validates_end = section.at_end or section.keep == "last" or plan.steps < section.every
+    # The end is validated too if its weights are kept, or if the run, or with
+    # ``restart_each_epoch`` an epoch, is too short for another validation.
+    is_too_short = plan.steps < section.every or (
+        section.restart_each_epoch and not section.at_epoch_end and steps_per_epoch <= section.every
+    )
+    validates_end = section.at_end or section.keep == "last" or is_too_short
     return validates_end and step >= plan.steps

@@ -187,10 +187,11 @@ class SBERTRegression(ScoredPairs):
         wrong_rows = np.flatnonzero((self.scores < 0) | (self.scores > self.highest_score))
         if len(wrong_rows):
             row = wrong_rows[0]
-            message = (
-                f"row {row + 1}: score {self.scores[row]:g} is not from 0 to {self.highest_score:g}"
+            score = self.scores[row]
+            remedy = "leave the pair out" if score < 0 else "set highest_score to the corpus's"
+            raise DataError(
+                f"row {row + 1}: score {score:g} is not from 0 to {self.highest_score:g}; {remedy}"
             )
-            raise DataError(f"{message}; set highest_score to the corpus's")
         self.scores /= self.highest_score
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 from numba import njit
 
+from stsbench.core.cards import NonNegativeFloat, PositiveFloat, PositiveInt
 from stsbench.encoders.base import FloatArray, IndexArray
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.words.words import FastSentConfig, make_tokeniser
@@ -259,17 +260,17 @@ Draws = tuple[npt.NDArray[np.int32], IndexArray, npt.NDArray[np.int32], IndexArr
 class FastSentTraining(StandaloneMethod):
     """Training of FastSent; the defaults are those of the released script."""
 
-    size: int = 300
+    size: PositiveInt = 300
     autoencode: bool = False
     """Predict the sentence's own words too (FastSent+AE)."""
     mean: bool = False
-    min_count: int = 10
-    sample: float = 0.0
+    min_count: PositiveInt = 10
+    sample: NonNegativeFloat = 0.0
     """The share of all words above which a word is read and predicted only sometimes, as in
     word2vec; 0 for always."""
-    learning_rate: float = 0.025
-    min_rate: float = 1e-4
-    batch_size: int = 1000
+    learning_rate: PositiveFloat = 0.025
+    min_rate: NonNegativeFloat = 1e-4
+    batch_size: PositiveInt = 1000
     """The number of sentences that share a learning rate and have no neighbours outside."""
     tokens: str = "whitespace"
     lowercase: bool = False

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from stsbench.core.cards import NonNegativeFloat, PositiveFloat, PositiveInt, Share
 from stsbench.core.errors import TrainingError
 from stsbench.core.wording import format_count
 from stsbench.encoders.cached_files import cached_file_sha256
@@ -112,18 +113,18 @@ class InferSentTraining(StandaloneMethod):
     needs: ClassVar[tuple[str, ...]] = ("first", "second", "label")
     vectors: str
     version: Literal[1, 2] = 1
-    hidden: int = 2048
-    head_size: int = 512
-    batch_size: int = 64
-    epochs: int = 20
-    learning_rate: float = 0.1
-    decay: float = 0.99
-    shrink: float = 5.0
-    min_rate: float = 1e-5
-    clip: float = 5.0
+    hidden: PositiveInt = 2048
+    head_size: PositiveInt = 512
+    batch_size: PositiveInt = 64
+    epochs: PositiveInt = 20
+    learning_rate: PositiveFloat = 0.1
+    decay: PositiveFloat = 0.99
+    shrink: PositiveFloat = 5.0
+    min_rate: NonNegativeFloat = 1e-5
+    clip: PositiveFloat = 5.0
     tokens: str = "whitespace"
     lowercase: bool = False
-    held_out: float = 0.1
+    held_out: Share = 0.1
     """The share of pairs, the last ones, on which accuracy is computed."""
 
     def prepare(self, columns: Columns, seed: int) -> PreparedTraining:

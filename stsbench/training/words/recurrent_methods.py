@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from stsbench.core.cards import PositiveFloat, PositiveInt
 from stsbench.core.errors import TrainingError
 from stsbench.core.wording import format_count
 from stsbench.encoders.tokens import TokenIds
@@ -178,15 +179,15 @@ def limit_norm(gradients: Sequence[Tensor], norm: Tensor, limit: float) -> None:
 class NeighbourTraining(StandaloneMethod):
     """The settings that Skip-Thoughts and Quick-Thoughts share."""
 
-    word_size: int = 620
-    clip: float = 5.0
-    max_words: int = 30
+    word_size: PositiveInt = 620
+    clip: PositiveFloat = 5.0
+    max_words: PositiveInt = 30
     tokens: str = "whitespace"
     """The name of the tokeniser that divides sentences into words."""
     lowercase: bool = False
-    every: int = 1000
+    every: PositiveInt = 1000
     """The number of steps between two validations."""
-    steps: int | None = None
+    steps: PositiveInt | None = None
     """The number of steps after which training ends, whatever the epochs; None for no maximum."""
 
 
@@ -198,13 +199,13 @@ class SkipThoughtsTraining(NeighbourTraining):
     omitted. Sentences end with a special word, which is not read when embedding.
     """
 
-    hidden: int = 2400
+    hidden: PositiveInt = 2400
     bidirectional: bool = False
     condition: Condition = "state"
-    vocabulary: int = 20000
-    batch_size: int = 64
-    epochs: int = 5
-    learning_rate: float = 2e-4
+    vocabulary: PositiveInt = 20000
+    batch_size: PositiveInt = 64
+    epochs: PositiveInt = 5
+    learning_rate: PositiveFloat = 2e-4
     append_eos: bool = False
     """Whether to read the end of a sentence when embedding too, as in training; the released code
     does so only for SICK."""
@@ -370,16 +371,16 @@ class QuickThoughtsTraining(NeighbourTraining):
     clipped by its own norm, that of a word table before the rows of one word are summed.
     """
 
-    hidden: int = 600
+    hidden: PositiveInt = 600
     """The size of the state of each of an encoder's two directions."""
     cell: GruCell = "tensorflow"
-    max_words: int = 50
+    max_words: PositiveInt = 50
     """The length at which ``data_prep.sh`` cuts; the 30 of the training script is never read
     there."""
-    vocabulary: int = 50001
-    batch_size: int = 400
-    learning_rate: float = 5e-4
-    scale: float = 0.1
+    vocabulary: PositiveInt = 50001
+    batch_size: PositiveInt = 400
+    learning_rate: PositiveFloat = 5e-4
+    scale: PositiveFloat = 0.1
 
     def prepare(self, columns: Columns, seed: int) -> PreparedTraining:
         """Prepare Quick-Thoughts' training: two encoders, and functions for the loop to call.

@@ -19,7 +19,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save
 
-from stsbench.core.errors import TrainingError
+from stsbench.core.errors import TrainingError, translate_errors
 from stsbench.core.files import write_atomically
 from stsbench.core.wording import format_count
 from stsbench.encoders.kinds import ENCODERS
@@ -166,7 +166,11 @@ class StandaloneMethod(ABC):
         for batch in islice(batches, step, total_steps):
             loss, n_terms = prepared.learn_batch(batch, step)
             mean_loss = loss / max(n_terms, 1)
-            writer.check_loss(mean_loss, step)
+            if not math.isfinite(mean_loss):
+                raise TrainingError(
+                    f"the loss is {mean_loss} at step {step}; lower the learning rate; "
+                    f"{folder} keeps the best weights so far"
+                )
             round_loss += loss
             round_terms += n_terms
             step += 1
@@ -248,14 +252,6 @@ class _CheckpointWriter:
     def step(self) -> int:
         """The number of finished steps."""
         return int(self.curve[-1]["step"]) if self.curve else 0
-
-    def check_loss(self, loss: float, step: int) -> None:
-        """Raise TrainingError if the loss of a step is not finite."""
-        if not math.isfinite(loss):
-            raise TrainingError(
-                f"the loss is {loss} at step {step}; lower the learning rate; "
-                f"{self.folder} keeps the best weights so far"
-            )
 
     def make_progress(
         self, step: int, steps: int, loss: float, point: Point | None = None
@@ -376,9 +372,13 @@ class _CheckpointWriter:
         The weights are changed in place; the file's layout is that of :meth:`_write_checkpoint`.
 
         Raises:
-            TrainingError: The checkpoint is of another training.
+            TrainingError: The checkpoint is damaged, or of another training.
         """
-        with safe_open(self.folder / STATE_FILE, framework="pt") as stored:
+        problem = f"{self.folder}: its checkpoint cannot be read (pass `fresh` to train again)"
+        with (
+            translate_errors(problem, TrainingError),
+            safe_open(self.folder / STATE_FILE, framework="pt") as stored,
+        ):
             record: dict[str, Any] = json.loads(stored.metadata()["facts"])
             state = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - no mapping
         for name, tensor in self.prepared.trained_tensors.items():
@@ -436,21 +436,22 @@ class Vocabulary:
             min_count: The minimum frequency of a word.
 
         Raises:
-            TrainingError: No word is frequent enough.
+            TrainingError: No word is frequent enough, or the limit is that of special words alone.
         """
         frequencies = Counter(
             word for sentence in sentences for word in sentence if word not in specials
         )
-        words = sorted(
+        frequent_words = sorted(
             (word for word, count in frequencies.items() if count >= min_count),
             key=lambda word: (-frequencies[word], word),
         )
         # Special words count towards the limit; None as the end of a slice keeps all.
-        words = words[: None if limit is None else max(limit - len(specials), 0)]
+        words = frequent_words[: None if limit is None else max(limit - len(specials), 0)]
         if not words:
-            raise TrainingError(
-                f"no word occurs {min_count} times: nothing to learn from; lower min_count"
-            )
+            problem = f"no word occurs {min_count} times: nothing to learn from; lower min_count"
+            if frequent_words:
+                problem = f"vocabulary {limit} holds no word beside {', '.join(specials)}; raise it"
+            raise TrainingError(problem)
         counts = [0] * len(specials) + [frequencies[word] for word in words]
         return cls(words=(*specials, *words), counts=np.array(counts, dtype=np.int64))
 

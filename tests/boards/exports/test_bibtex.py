@@ -45,6 +45,22 @@ def test_every_task_has_an_entry_with_braces_that_fit_and_a_key_of_its_own():
         assert fields.count("{") == fields.count("}")
     assert "its card gives no authors" in entries["all-minilm-l6-v2"]
     assert "key = {all-minilm-l6-v2}" in entries["all-minilm-l6-v2"]
+    # Styles without addresses print the title at least.
+    title = "{{huggingface.co/sentence-transformers/all-MiniLM-L6-v2}}"
+    assert f"title = {title}" in entries["all-minilm-l6-v2"]
+    assert "title = {{Learning Question Classifiers}}" in text
+    # Each entry prints something in any style.
+    assert all("title = {" in entry or "author = {" in entry for entry in entries.values())
+
+
+def test_a_work_has_one_entry_in_our_lists():
+    sources = read_sources()
+    urls = [work.url for work in sources.works.values()]
+    assert len(urls) == len(set(urls))
+    assert not set(urls) & {paper.url for paper in sources.papers.values()}
+    cited = "".join(CATALOGUE.encoder(name).paper for name in CATALOGUE.paths("baselines"))
+    cited += "".join(CATALOGUE.task(name).paper for name in CATALOGUE.paths("tasks"))
+    assert all(work.url in cited for work in sources.works.values())
 
 
 def test_protocols_that_are_cited_exist():

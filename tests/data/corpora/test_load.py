@@ -100,6 +100,13 @@ def test_columns_of_a_users_file(tmp_path, name, content, columns):
     assert load_corpus(write(tmp_path, name, content)).columns == columns
 
 
+def test_sentences_of_a_users_file_may_name_their_documents(tmp_path):
+    content = "text,document_id\na,zoo\nb,zoo\nc,ark\n"
+    corpus = load_corpus(write(tmp_path, "a.csv", content))
+    assert corpus.columns == ["text", "document_id"]
+    assert corpus.numbers("document_id").tolist() == [0, 0, 1]
+
+
 def test_distinct_sentences_of_all_columns(tmp_path):
     corpus = load_corpus(
         write(tmp_path, "a.tsv", "first\tsecond\tlabel\na\tb\tx\na\tc\ty\nb\td\tx\n")
@@ -145,7 +152,11 @@ def test_the_hash_is_of_rows_not_of_files(tmp_path):
         (
             "a.csv",
             "sentence1,sentence2,score\na,b,high\nc,d,0.5\n",
-            "column score holds string, not double",
+            "column score holds string, not double (Failed to parse string: 'high' as a scalar",
+        ),
+        *(
+            ("a.csv", f"premise,hypothesis,label\na,b,no\nc,d,{blank}\n", "a row has no label;")
+            for blank in ("", '""')
         ),
         (
             "mine.csv",

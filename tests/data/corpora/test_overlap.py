@@ -5,7 +5,10 @@ from __future__ import annotations
 import random
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from stsbench.core.catalogue import Catalogue
@@ -21,6 +24,7 @@ from stsbench.data.corpora.overlap import (
     letters_and_digits,
     shingles,
 )
+from stsbench.data.splits import LabelledSplit
 from stsbench.data.task import load_task
 from tests.own_tasks import CARD
 
@@ -98,6 +102,14 @@ def test_pairs_with_scores_are_gold(tmp_path, tasks):
     # A class is no score.
     labelled = corpus(tmp_path, "b.csv", "sentence1,sentence2,label\n" + rows.format("yes", "no"))
     assert find_overlap(labelled, tasks)[0].overlap == "text"
+    # Nor has a pair the class of a single sentence.
+    split = LabelledSplit(sentences=["great movie ."], labels=np.array([0]))
+    reviews: Any = SimpleNamespace(
+        name="reviews", card=SimpleNamespace(score_split="all"), load=lambda name: split
+    )
+    rows = "sentence1,sentence2,score\nGreat movie!,great movie,5\nx,y,1\n"
+    twice = corpus(tmp_path, "c.csv", rows)
+    assert find_overlap(twice, [reviews])[0].overlap == "text"
 
 
 @pytest.mark.data

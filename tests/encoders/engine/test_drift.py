@@ -94,6 +94,23 @@ def test_what_moved_is_set_aside_and_made_anew(tmp_path, monkeypatch):
     assert use(tmp_path, Sampled(0.5)) == ("", 0)
 
 
+def test_after_a_kill_what_another_environment_embeds_is_not_taken_for_this_ones(
+    tmp_path, monkeypatch
+):
+    def use_with(version: str, encoder: Plain) -> tuple[str, int]:
+        with monkeypatch.context() as patch:
+            patch.setattr(machine, "versions", lambda: {"torch": version})
+            return use(tmp_path, encoder)
+
+    use_with("98.0", Sampled())
+    # A run that is killed before it writes a block leaves its samples alone.
+    for block in tmp_path.glob("*/*.npy"):
+        block.unlink()
+    assert use_with("99.0", Sampled(0.5)) == ("", 3)
+    notice, n_encoded = use_with("98.0", Sampled())
+    assert "archived" in notice and n_encoded == 3
+
+
 @pytest.mark.parametrize("damage", ["", "{}", "[" * 5000])
 def test_without_samples_nothing_is_served(tmp_path, damage):
     use(tmp_path, Sampled())
@@ -141,6 +158,11 @@ def test_a_module_that_a_class_imports_from_its_own_package_is_watched(
     assert drift.read_environment(kind())["code"] == before
     write(helper, "import json\nFACTOR = 60")
     assert drift.read_environment(kind())["code"] != before
+
+
+def test_classes_without_a_file_have_no_code_to_watch():
+    encoder, encoder.base = (type(name, (Plain,), {"__module__": "typed"})() for name in "ab")
+    assert "code" not in drift.read_environment(encoder)
 
 
 def test_a_class_that_changed_under_one_fingerprint_is_scored_again(tmp_path, monkeypatch, capsys):

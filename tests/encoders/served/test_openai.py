@@ -510,6 +510,8 @@ NUMBERS = ("batch", "batch_tokens", "in_flight", "dimensions", "requests_a_minut
         ({"url": ""}, "needs its address: `params=url="),
         ({"url": "localhost:8000"}, "is no address"),
         ({"url": "ftp://host/v1"}, "is no address"),
+        ({"url": "http://a..b/v1"}, "url 'http://a..b/v1' is no address"),
+        ({"url": "http://ho\0st/v1"}, r"url 'http://ho\x00st/v1' is no address"),
         ({"url": "http://user:word@host/v1"}, "url of host: leave out user"),
         ({"url": "http://host/v1?key=sk-secret"}, "url of host: leave out user"),
         ({"body": {"input": "x"}}, "body: 'input' cannot be set"),

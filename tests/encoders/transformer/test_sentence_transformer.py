@@ -73,6 +73,14 @@ def test_prompts(saved):
         embed("two poolings", [], prompt_name="query", prompt="q")
 
 
+def test_an_empty_prompt_switches_the_default_one_off(saved):
+    def embed(**params: str) -> Any:
+        return load_encoder(saved["prompted"], params=params).encode(["dog"])
+
+    assert embed(prompt="").tobytes() == embed(prompt_name="").tobytes()
+    assert not np.allclose(embed(prompt=""), embed())
+
+
 def test_max_length_cuts(saved):
     long, short = "dog cat sat on the mat", "dog cat"
     for make in ("dense", "words"):

@@ -4,6 +4,7 @@ import torch
 
 from stsbench.cli.main import main
 from stsbench.core.errors import EncoderError, OutputError, SourceError
+from stsbench.encoders.described import write_saved
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.words.convert import (
     convert_infersent,
@@ -153,6 +154,21 @@ def test_a_published_folder_that_is_not_whole_is_one_line(tmp_path, table, error
         convert_skip_thoughts(tmp_path / "published", tmp_path / "out")
 
 
+def test_a_damaged_archive_is_one_line(tmp_path):
+    write_theano(tmp_path / "published", np.random.default_rng(0))
+    path = tmp_path / "published" / "uni_skip.npz"
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(EncoderError, match="the half 'uni' cannot be read: File is not a zip file"):
+        convert_skip_thoughts(tmp_path / "published", tmp_path / "out")
+
+
+def test_a_dictionary_in_another_encoding_is_one_line(tmp_path):
+    write_theano(tmp_path / "published", np.random.default_rng(0))
+    (tmp_path / "published" / "dictionary.txt").write_bytes(b"UNK\ncaf\xe9\n")
+    with pytest.raises(EncoderError, match="dictionary.txt: cannot be read: 'utf-8' codec"):
+        convert_skip_thoughts(tmp_path / "published", tmp_path / "out")
+
+
 def test_a_dictionary_without_words_is_one_line(tmp_path):
     write_theano(tmp_path / "published", np.random.default_rng(0))
     (tmp_path / "published" / "dictionary.txt").write_text("\n")
@@ -194,6 +210,20 @@ def test_an_expanded_vocabulary_maps_new_words(tmp_path):
     )
     with pytest.raises(OutputError, match="holds a line end"):
         expand_vocabulary(encoder, str(tmp_path / "v.npz"), tmp_path / "no")
+
+
+def test_an_expanded_vocabulary_keeps_the_parameters_of_its_encoder(tmp_path):
+    folder = write_halves(tmp_path / "model", "skip_thoughts")
+    write_saved(folder, "skip_thoughts", {"append_eos": True, "tokens": "ptb"})
+    encoder = load_encoder(folder)
+    lines = [f"{word} {row}" for row, word in enumerate([*WORDS[2:], "zebra"])]
+    (tmp_path / "v.txt").write_text("\n".join(lines) + "\n")
+    expand_vocabulary(encoder, str(tmp_path / "v.txt"), tmp_path / "out")
+    expanded = load_encoder(tmp_path / "out")
+    np.testing.assert_array_equal(expanded.encode(["the cat."]), encoder.encode(["the cat."]))
+    # All words of the file but the last are the encoder's own.
+    with pytest.raises(EncoderError, match=r"v\.txt has no word that .*model lacks"):
+        expand_vocabulary(encoder, str(tmp_path / "v.txt"), tmp_path / "no", limit=len(lines) - 1)
 
 
 def test_the_command_says_what_is_wrong(tmp_path, capsys):

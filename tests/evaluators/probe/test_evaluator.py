@@ -148,6 +148,13 @@ def test_a_class_that_is_answered_but_of_no_item_has_scores():
     }
 
 
+def test_without_an_item_of_class_1_its_f1_is_zero():
+    answers = {"prediction": [0, 0], "correct": [True, True], "label": [0, 0]}
+    items = {name: np.array(column) for name, column in answers.items()}
+    scores = ProbeEvaluator(SMALL, f1=True).recompute(items)
+    assert (scores.score, scores.scores["f1"]) == (1, 0)
+
+
 @pytest.mark.parametrize("protocol", ["small", "logreg"])
 def test_a_constant_embedding_is_scored_and_noted(protocol):
     labels = np.array([0] * 60 + [1] * 100)

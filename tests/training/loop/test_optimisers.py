@@ -92,6 +92,11 @@ def test_schedules(options, steps, expected):
             "schedule_steps: schedule 'constant' does not",
         ),
         ({"schedule": "piecewise", "milestones": [5], "rates": [0.1]}, "the first at step 0"),
+        ({"schedule": "piecewise"}, "the first at step 0"),
+        (
+            {"schedule": "piecewise", "milestones": [0, 9, 5], "rates": [0.3, 0.2, 0.1]},
+            "which must rise",
+        ),
     ],
 )
 def test_a_value_that_would_do_nothing_is_one_line(options, says):
@@ -103,6 +108,11 @@ def test_a_value_that_would_do_nothing_is_one_line(options, says):
 def test_betas_are_of_adam_alone(name):
     with pytest.raises(CardError, match=f"optimiser '{name}' has none"):
         make_optimiser(torch.nn.Linear(2, 2), facts(optimiser=name, betas=(0.9, 0.9)))
+
+
+def test_an_epsilon_that_would_do_nothing_is_one_line():
+    with pytest.raises(CardError, match=r"\[training\] epsilon 0.001: optimiser 'sgd' has none"):
+        make_optimiser(torch.nn.Linear(2, 2), facts(optimiser="sgd", epsilon=1e-3))
 
 
 @pytest.mark.parametrize("name", ["adamw", "adamw_uncorrected", "rmsprop", "sgd"])

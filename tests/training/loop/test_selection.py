@@ -13,12 +13,13 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from stsbench.core.cards import SelectionSection, TrainingSection
 from stsbench.core.errors import Interrupted, TrainingError
 from stsbench.encoders import runs as unfinished
 from stsbench.training.loop import loop, selection
-from stsbench.training.loop.batches import Batches
+from stsbench.training.loop.batches import Batches, BatchPlan
 from stsbench.training.loop.loop import interruptible
-from stsbench.training.loop.selection import LossHistory
+from stsbench.training.loop.selection import LossHistory, is_validation_due
 from stsbench.training.methods.simcse import SimCSE
 from tests.training.students import run_facts, sentences, student, weights
 
@@ -128,6 +129,15 @@ def test_our_steps_wait_for_no_device(masked_lm, tmp_path, monkeypatch):
         made(**Batches(learner(masked_lm), run.batches)[0])
     # In ten steps: the losses, and the loss and the norm of the gradient that the library logs.
     assert counts[20] - counts[10] == 10 * reads.count + 3
+
+
+@pytest.mark.parametrize("every", [50, 49])
+def test_epochs_too_short_for_a_validation_end_with_one(every: int):
+    section = SelectionSection(every=every, restart_each_epoch=True, at_end=False)
+    # Three epochs of 50 steps.
+    plan = BatchPlan(TrainingSection(batch_size=2, learning_rate=1, epochs=3), n_rows=100, seed=0)
+    due = [step for step in range(plan.steps + 1) if is_validation_due(section, plan, step)]
+    assert due == ([150] if every == 50 else [49, 99, 149])
 
 
 @pytest.fixture(autouse=True)

@@ -100,6 +100,7 @@ def test_an_unknown_label_is_one_line(masked_lm):
     ("scores", "message"),
     [
         ([1.0, 6.0, *SCORES[2:]], "row 2: score 6 is not from 0 to 5; set highest_score"),
+        ([-1.0, *SCORES[1:]], "row 1: score -1 is not from 0 to 5; leave the pair out"),
         ([math.nan, *SCORES[1:]], "row 1: score nan"),
     ],
 )

@@ -187,6 +187,8 @@ def test_vocabulary_is_by_frequency():
     assert vocabulary.words == ("<eos>", "UNK", "c", "a")
     assert vocabulary.counts.tolist() == [0, 0, 3, 2]
     assert vocabulary.ids([["c", "d"]], unknown="UNK") == [[2, 1]]
+    with pytest.raises(TrainingError, match="vocabulary 2 holds no word beside <eos>, UNK; raise"):
+        Vocabulary.from_sentences(text, specials=("<eos>", "UNK"), limit=2)
     assert Vocabulary.from_sentences(text, min_count=2).ids([["c", "d", "a"]]) == [[0, 1]]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from stsbench.core.errors import TrainingError
+from stsbench.encoders.runs import STATE_FILE
 from stsbench.training.learner import Columns, Point, TrainingProgress
 from stsbench.training.words.fastsent import FastSentTraining
 from stsbench.training.words.infersent import InferSentTraining
@@ -95,6 +96,15 @@ def test_a_state_is_forgotten_without_resume_and_of_another_text_refused(tmp_pat
     less = {name: values[:60] for name, values in columns.items()}
     with pytest.raises(TrainingError, match="another training; .*`fresh`"):
         training.fit({**less, "text": ["a b c"] * 60}, folder=tmp_path / "run", seed=1, resume=True)
+
+
+def test_a_damaged_checkpoint_is_one_line(tmp_path):
+    training, columns = method("fastsent", tmp_path)
+    training.fit(columns, folder=tmp_path / "run", seed=1)
+    path = tmp_path / "run" / STATE_FILE
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(TrainingError, match=r"checkpoint cannot be read \(pass `fresh` .*: Error"):
+        training.fit(columns, folder=tmp_path / "run", seed=1, resume=True)
 
 
 @pytest.mark.parametrize("name", METHODS)
