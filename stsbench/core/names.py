@@ -126,6 +126,7 @@ def redact_name(name: str) -> str:
     A name may be followed by replaced parameters, as in ``minilm+pooling=max``. A parameter's value
     is replaced if its name or its text is that of a secret.
     """
+    # The part before the first parameter, and all values by parameter.
     stem, params = split_all_params(name)
     redacted_params = redact(params)
     if redacted_params == params:
@@ -178,7 +179,7 @@ def _parse_value(text: str) -> Any:  # noqa: ANN401 - any parameter
         return text == "true"
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return text
 
 
@@ -187,8 +188,9 @@ def abbreviate_name(
 ) -> str:
     """Return an encoder's name short enough for a table, for example ``minilm+…(1)``.
 
-    A name that is short enough is unchanged. Otherwise a number stands for the full name, which a
-    key below the table explains.
+    A name that is short enough is unchanged. In a longer one ``…(1)`` replaces the parameters, if
+    that makes it short enough. Otherwise a name of more than ``max_length`` characters is cut and
+    ends with ``…(1)``. A key below the table gives the full name of each number.
 
     Args:
         name: The name, with any replaced parameters (``+pooling=max``) and the tag of its state

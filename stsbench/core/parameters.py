@@ -76,7 +76,8 @@ def check_params(
         The keyword arguments by name, each of the type that the signature's annotation names.
 
     Raises:
-        CardError: A parameter is unknown, missing or of another type.
+        CardError: A parameter is missing or of another type; or it is unknown, and the function has
+            no ``**kwargs`` for it.
     """
     signature = inspect.signature(factory)
     for key in params:
@@ -85,6 +86,7 @@ def check_params(
             known = f"; known: {', '.join(known_keys) or 'none'}"
             suggestion = suggest(key, [*known_keys, *other_keys])
             raise CardError(f"{where}: unknown key '{key}'{suggestion}{known}")
+    # A parameter without an annotation may have any value.
     hints = _argument_hints(factory)
     arguments = {
         key: fit(value, hints.get(key, Any), key, where=f"{where}: key '{key}'")
@@ -102,8 +104,8 @@ def check_params(
 def _argument_hints(factory: Callable[..., Any]) -> dict[str, Any]:
     """Return the annotations of a function's or class's parameters, by parameter.
 
-    The dict is empty if one of them cannot be resolved, for example because it names a class that
-    was only imported for type checkers.
+    That of the result is among them, under ``return``. The dict is empty if one of them cannot be
+    resolved, for example because it names a class that was only imported for type checkers.
     """
     function: Any = factory
     with suppress(NameError, TypeError, AttributeError):
@@ -156,7 +158,8 @@ def fit(value: Any, hint: Any, name: str = "", *, where: str) -> Any:  # noqa: A
     except msgspec.ValidationError as error:
         # A message such as "Expected `int`, got `str` - at `$[0]`"; its beginning is kept.
         problem = as_one_line(str(error)).partition(", got ")[0].partition(" - at ")[0]
-        # TOML has no null: a parameter that may be None is left out there.
+        # TOML has no null: a parameter that may be None is left out there. Names of types, such as
+        # `int`, become plain English.
         problem = problem.replace(" | null", "")
         problem = describe_type_problem(problem[0].lower() + problem[1:].replace("null", "None"))
         raise CardError(f"{where}: {problem}, not {redact(value, name)!r}") from error
@@ -265,14 +268,15 @@ def validate_arguments(
 ) -> Callable[[Callable[P, ReturnT]], Callable[P, ReturnT]]:
     """Return a decorator for functions whose arguments are to be checked at each call.
 
-    The decorated function raises UnknownName for an argument that the function does not have, and
-    StsbenchError, with function, argument and value, for a value that is not valid. None always
-    passes if it is the argument's default.
+    The decorated function raises UnknownName for an argument that the function does not have,
+    unless it has ``**kwargs``, and StsbenchError, with function, argument and value, for a value
+    that is not valid. None always passes if it is the argument's default.
 
     Args:
         function_name: The function's name for users; default its qualified name.
-        **kinds: The valid values of each argument to check: a class, or an ArgumentKind, which
-            holds a function ``is_valid(value)`` and their description for messages, ``expected``.
+        **kinds: The valid values of each argument to check: a class, for its instances, or an
+            ArgumentKind, which holds a function ``is_valid(value)`` and their description for
+            messages, ``expected``.
     """
     kinds_by_name = {name: _argument_kind(kind) for name, kind in kinds.items()}
 
@@ -341,7 +345,7 @@ def copy_arguments_of(
         # What help() and editors show as the parameters of the function.
         return_annotation = inspect.signature(function).return_annotation
         vars(call)["__signature__"] = signature.replace(return_annotation=return_annotation)
-        # The attribute that validate_arguments has set on the template.
+        # The valid values by argument, which validate_arguments has stored in the template.
         kinds_of_arguments = vars(template)["kinds"]
         return validate_arguments(**kinds_of_arguments)(call)
 

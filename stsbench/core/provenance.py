@@ -82,6 +82,7 @@ def derive_fingerprint(
     base_identity = encoder_identity(base)
     if base_identity is None:
         return None
+    # Texts such as "torch 2.8". An empty one, for a missing package, is left out below.
     base_versions = (_parse_identity(base_identity).versions or "").split(", ")
     versions_of_libraries = map(_package_and_version, libraries)
     # Versions follow the hash as text, and are in no hash: other versions are the same encoder.
@@ -312,7 +313,8 @@ def scoring_versions(libraries: Iterable[str] = ()) -> dict[str, str]:
         libraries: The packages that the run's encoders name, for example ``onnxruntime``.
 
     Returns:
-        Package -> version, or "not installed". The key ``commit of stsbench`` has the first 12
+        Package -> version, or "not installed": of Python, of stsbench and of all packages that can
+        change a score, such as torch and numpy. The key ``commit of stsbench`` has the first 12
         digits of the git commit from which stsbench runs, or an empty text if it is an installed
         package.
     """

@@ -207,6 +207,7 @@ def _import_object(address: str, kind: str) -> Any:  # noqa: ANN401 - see Regist
             f"{kind} '{address}': no module named '{error.name}'; is it installed?"
         ) from error
     except AttributeError as error:
+        # An AttributeError of the module's own code is raised again by this import.
         public_names = [name for name in vars(import_module(module)) if not name.startswith("_")]
         suggestion = suggest(attribute, public_names)
         raise StsbenchError(

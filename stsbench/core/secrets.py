@@ -86,7 +86,7 @@ def redact(value: Any, name: str = "", *, is_secret: bool = False) -> Any:  # no
 
     A secret is recognised by the name of its parameter, such as ``password``, or of the table that
     holds it, such as ``headers``. In texts under other names, texts that look like a key are
-    replaced.
+    replaced. Truth values and empty values are no secrets.
 
     Args:
         value: The value of a parameter, or a table of parameters by name.

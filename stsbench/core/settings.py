@@ -195,6 +195,7 @@ def read_secret(variable: str) -> str:
     key = os.environ.get(variable, "").strip()
     if key:
         return key
+    # Empty, unless the name of the variable may be the key.
     problem = find_key_problem({"key_variable": variable})
     raise StsbenchError(
         problem or f"the environment variable {variable} holds no key; set it to that of the server"
@@ -252,8 +253,9 @@ def find_key_problem(params: Mapping[str, object]) -> str:
 def _may_hold_secret(value: object, name: str = "") -> bool:
     """Return whether a value, or a text inside it, may be a password or a key of a server.
 
-    A text may be one if it looks like such a key (``_KEY_PATTERN``: a known prefix, or 32
-    characters or more), or if its name is one that secrets have, such as ``password``.
+    A text may be one if it looks like such a key (``_KEY_PATTERN``: a digit with a known prefix or
+    in 32 characters or more, or ``bearer`` before a blank), or if its name is one that secrets
+    have, such as ``password``.
 
     Args:
         value: A TOML value. The texts in tables and lists are checked too.

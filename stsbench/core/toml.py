@@ -55,8 +55,8 @@ def parse_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file and return its keys and tables as nested dicts.
 
     Raises:
-        CardError: The file is not readable, not UTF-8 or not TOML. A key that is there twice is an
-            error too.
+        CardError: The file is not readable, is a device or pipe, is not UTF-8, or is not TOML. A
+            key that is there twice is an error too.
     """
     refuse_special_file(path, CardError)
     try:
@@ -135,6 +135,7 @@ def _reword_error(message: str, record: type[msgspec.Struct]) -> str:
     unknown_field = re.match(r"Object contains unknown field `(.*)`", problem)
     if unknown_field:
         unknown_key = unknown_field[1]
+        # The valid keys of all tables of the file: the key may be in the wrong one.
         suggestion = suggest(unknown_key, sorted(set(_all_keys(record))))
         return f"unknown key '{unknown_key}'{table_text}{suggestion}"
     missing_field = re.match(r"Object missing required field `(.*)`", problem)
@@ -151,6 +152,7 @@ def _reword_error(message: str, record: type[msgspec.Struct]) -> str:
         choices = list(map(str, get_args(hint)))
         suggestion = suggest(quoted_value.strip("'"), choices)
         return f"{key_text}{quoted_value} is not one of {', '.join(choices)}{suggestion}"
+    # Names of types, such as `int`, become plain English.
     return f"{key_text}{describe_type_problem(problem[0].lower() + problem[1:])}"
 
 
@@ -172,7 +174,10 @@ def _all_keys(record: type[msgspec.Struct]) -> Iterator[str]:
 
 
 def toml(value: object) -> str:
-    """Return a value as TOML text in one line; a mapping becomes an inline table ``{a = 1}``."""
+    """Return a value as TOML text in one line; a mapping becomes an inline table ``{a = 1}``.
+
+    Dates raise TypeError. None becomes ``null``, which TOML does not have.
+    """
     if isinstance(value, Mapping):
         assignments = [
             f"{toml_key(str(key))} = {toml(nested_value)}" for key, nested_value in value.items()
@@ -203,8 +208,9 @@ def card_lines(values: Mapping[str, object], notes: Mapping[str, str]) -> list[s
 def toml_tables(table: Mapping[str, object], notes: Mapping[str, str] = {}) -> str:
     """Return the text of a TOML file: plain keys first, then each table under its heading.
 
-    Values that are None, which TOML cannot express, or empty are left out. If all values of a table
-    are tables themselves, each of these has a heading of its own, ``[outer.inner]``.
+    Values that are None, which TOML cannot express, or empty are left out; inside a table None
+    alone is. If all values of a table are tables themselves, each of these has a heading of its
+    own, ``[outer.inner]``.
 
     Args:
         table: The values of the file by key.

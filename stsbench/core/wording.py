@@ -88,8 +88,8 @@ def describe_sentence(sentences: Sequence[str], row: int) -> str:
     Its text, which may be confidential, is left out.
 
     Args:
-        sentences: All sentences of a file. One that begins with ``PAIR_MARK`` is a pair of two
-            sentences that were joined to one text.
+        sentences: All sentences of a file. One that begins with the control character ``PAIR_MARK``
+            is a pair of two sentences that were joined to one text.
         row: The index of the sentence in the list, from 0.
     """
     digest = hashlib.sha256(sentences[row].encode("utf-8", "surrogatepass")).hexdigest()

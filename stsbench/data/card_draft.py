@@ -34,7 +34,9 @@ class Draft:
     """What is wrong with a task's data, one line each."""
 
     def write(self, *, force: bool) -> None:
-        """Write the files of the draft; ``self.files`` are their texts by path.
+        """Write the files of the draft, in folders that are made if missing.
+
+        ``self.files`` holds the text of each file by its path.
 
         Args:
             force: Replace files that exist; else none is written if one of them exists.
@@ -77,6 +79,7 @@ def locate_card(folder: Path, kind: str, name: str) -> CardLocation:
     Raises:
         StsbenchError: The name cannot be an id, or is that of another card or suite.
     """
+    # Reserved are names of files that hold several records, such as ``suites``.
     if not CARD_NAME.fullmatch(name) or name in RESERVED_IDS:
         raise StsbenchError(
             f"'{shorten(name)}' cannot be the name of a card; "

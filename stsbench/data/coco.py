@@ -234,7 +234,7 @@ def _replace_stubs(value: Any) -> Any:  # noqa: ANN401 - whatever the pickle hol
     """Return a value of a pickle with arrays, numbers and texts in place of stubs and bytes.
 
     * A stub of a numpy array becomes an array, that of a numpy number becomes a number.
-    * Bytes become text.
+    * Bytes, which texts of Python 2 are here, become text.
     * Mappings become dicts, and lists and tuples become lists, with all their values replaced too.
     * Any other value stays.
 
@@ -269,9 +269,11 @@ def _make_dtype(stub: Any) -> np.dtype[Any]:  # noqa: ANN401 - as _replace_stubs
 
     Raises:
         DataError: It is not a type of numbers.
+        Exception: The stub has another form, in whatever way.
     """
     kind = _replace_stubs(stub.arguments[0])
     byte_order = _replace_stubs(stub.state[1])
+    # Floats of 2, 4 or 8 bytes, and whole numbers of 1, 2, 4 or 8.
     is_number = re.fullmatch(r"[fiu][248]|[iu]1", kind)
     if not isinstance(stub, _DType) or not is_number or byte_order not in "<>=|":
         raise DataError(f"an array of type '{byte_order}{kind}', not of numbers")
@@ -288,6 +290,8 @@ def _stack_features(value: Any) -> npt.NDArray[np.float32]:  # noqa: ANN401 - as
 
     Raises:
         DataError: They are no numbers, or no table of them.
+        KeyError: The dict lacks the number of an image.
+        ValueError: The arrays of two images differ in length.
     """
     if isinstance(value, dict):
         value = [value[image] for image in range(len(value))]

@@ -136,6 +136,8 @@ def load_local_splits(task: Task) -> dict[str, Split]:
     Raises:
         DataError: The data are broken, or differ from the card.
     """
+    # The sources of files in a card, each may be None: card.package (the files of a package) and
+    # card.local (those in the user's data folder, task.data).
     return {
         name: task.load(name)
         for name in task.card.splits
@@ -161,8 +163,11 @@ class Objection(NamedTuple):
 def find_leaks(checked: CheckedSplit) -> Objection:
     """Find the items whose texts are, in either order, those of an item of another split.
 
+    Lower and upper case, and the number of blanks, make no difference.
+
     Returns:
-        The positions of these items in the split, and how many each other split has.
+        The positions of these items in the split, and text with how many of them each other split
+        has.
     """
     counts: list[str] = []
     leaked_positions: set[int] = set()
@@ -188,8 +193,9 @@ def _find_repeated(checked: CheckedSplit, *, swapped: bool) -> Objection:
     """Find the items whose texts are, in either order, those of an earlier item of the split.
 
     Args:
-        checked: The split; ``copies`` are the positions of such items, in one list for each text or
-            pair of texts.
+        checked: The split; ``items`` are the texts of each item, normalised (lower case, single
+            blanks). ``copies`` are the positions of items with equal texts in either order, in one
+            ascending list for each text or pair that occurs several times.
         swapped: Find the items with their texts in another order than the first item of the list;
             else those with them in the same order.
 
@@ -210,13 +216,14 @@ def find_contradicting(checked: CheckedSplit) -> Objection:
     """Find the items with the same texts and different targets (gold scores or labels).
 
     A gold score is of a pair in either order of its sentences. A label of a pair, such as
-    entailment, is of one order.
+    entailment, is of one order. Texts are compared in lower case, with single blanks.
 
     Returns:
         The positions of the items in the split, and how far gold scores are apart.
     """
+    # The gold score or the number of the class of each item, an array; empty if there are none.
     targets = checked.targets
-    # Lists of the positions of items with the same texts.
+    # Lists of the positions of items with the same texts; ``copies``: in either order.
     groups = checked.copies if checked.is_gold else _group_positions(checked.items)
     if not len(targets):
         return Objection([])
@@ -229,6 +236,9 @@ def find_contradicting(checked: CheckedSplit) -> Objection:
 
 def find_shared(checked: CheckedSplit) -> Objection:
     """Find the pairs of the scored split of which another split has a sentence, but not the pair.
+
+    Texts are compared in lower case, with single blanks. Pairs that occur twice in the scored split
+    are left out too.
 
     Returns:
         The positions of the pairs in the split; none for single sentences or another split.
@@ -249,8 +259,9 @@ def find_shared(checked: CheckedSplit) -> Objection:
 def find_near(checked: CheckedSplit) -> Objection:
     """Find the items of the scored split with a near-duplicate in any split, but no copy.
 
-    Two items are near-duplicates if their texts, joined, are as similar as the user has set
-    (``min_similarity``); None of that finds none.
+    Two items are near-duplicates if their texts, joined, in lower case, are as similar as the user
+    has set (``min_similarity``); None of that finds none. The similarity, from 0 to 1, is the
+    number of runs of three characters that both have over that of those that either has.
 
     Returns:
         The positions of the items in the split.
@@ -267,6 +278,7 @@ def find_near(checked: CheckedSplit) -> Objection:
     all_keys: set[bytes] = set().union(*keys_by_split.values())
     index = NearIndex(sorted(set(keys)), min_similarity)
     # The keys of this split that are similar to another key of any split.
+    # skip_equal: no key is a near-duplicate of itself.
     near_keys = index.find_near(sorted(all_keys), skip_equal=True)
     # checked.copied are the positions of items with a copy in this or another split.
     near_positions = [
@@ -294,6 +306,7 @@ def find_degenerate(checked: CheckedSplit) -> Objection:
     Returns:
         The positions of all items, or none, with the reason.
     """
+    # The targets are empty if the items have neither gold scores nor classes.
     values, counts = np.unique(checked.targets, return_counts=True)
     if len(values) < 2:
         return Objection([])
@@ -332,6 +345,9 @@ def find_cut(checked: CheckedSplit) -> Objection:
 
     There is such a limit if many distinct texts (``MIN_CUT_TEXTS``) have exactly the greatest
     length, and if that is not short (``MIN_CUT_CHARACTERS``).
+
+    Returns:
+        The positions of these items in the split, and text with the greatest length.
     """
     n_texts_by_length = Counter(len(text) for text in set(checked.split.texts()))
     greatest_length = max(n_texts_by_length, default=0)
@@ -350,10 +366,14 @@ _ID = re.compile(
 
 
 def find_ids(checked: CheckedSplit) -> Objection:
-    """Find the items with an id in a text, such as a UUID.
+    """Find the items with an id in a text.
 
-    If the texts of one side begin with a number each, all different (at least
-    ``MIN_NUMBERED_SHARE`` of them), these number the rows, and all items are found.
+    An id (``_ID``) is a UUID, a word of 16 or more hexadecimal digits, letters and figures, or a
+    word such as ``img_1234``.
+
+    If the texts of one side begin with a number each, such as ``12`` or ``q-12`` (``_NUMBERED``),
+    all different (at least ``MIN_NUMBERED_SHARE`` of them), these number the rows, and all items
+    are found.
     """
     for texts in checked.split.sides:
         number_matches = filter(None, map(_NUMBERED.match, texts))
@@ -375,6 +395,7 @@ def find_foreign(checked: CheckedSplit) -> Objection:
     """
     expected_languages = checked.task.languages
     sides = checked.split.sides if expected_languages else ()
+    # find_languages() returns the code of the language of these texts, nothing if it is not sure.
     languages = [language for texts in sides for language in find_languages([texts])]
     foreign_languages = sorted(set(languages) - set(expected_languages))
     detail = f" in {', '.join(foreign_languages)}, not in {', '.join(expected_languages)}"
@@ -498,12 +519,14 @@ def check_data(
     """
     findings: list[Finding] = []
     for checked in data.checked_splits.values():
+        # The file and line of each item; empty if they are not known.
         locations = checked.split.locations
         for check in CHECKS:
             is_warning = checked.is_scored and check.level == "warning"
             is_quick_warning = is_warning and check.is_quick
             if check.name in ignored or (only_quick and not is_quick_warning):
                 continue
+            # Its items are positions in the split; its detail is the end of the message, or empty.
             objection = check.find(checked)
             if len(objection.items):
                 findings.append(

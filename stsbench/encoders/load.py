@@ -279,7 +279,7 @@ def _load_from_run(
         catalogue: The cards.
     """
     encoder_of_folder = _load_from_checkpoint(str(run.folder), params, catalogue)
-    name_without_seed = name.partition("@")[0] if name.endswith(f"@{run.seed}") else name
+    name_without_seed = name.removesuffix(f"@{run.seed}")
     # From a folder an encoder may have several names, and its record of training is a mere claim.
     # Here its name is certain, and the record is trusted.
     return replace(
@@ -309,13 +309,12 @@ def _find_loader(
     Raises:
         UnknownName: The name stands for nothing.
         EncoderError: It is the name of an untrained recipe, of a missing file, or of a task.
-        CardError: A parameter is both in the name, not of a trained recipe, and in ``params``.
+        CardError: A parameter is both in the name and in ``params``.
     """
     recipe = _find_trained_runs(spec, catalogue)
     if recipe.runs:
-        return partial(
-            _load_from_run, recipe.runs[0], recipe.name, {**recipe.params, **params}, catalogue
-        )
+        recipe_params = merge_parameters(spec, recipe.params, params)
+        return partial(_load_from_run, recipe.runs[0], recipe.name, recipe_params, catalogue)
     cards = catalogue.paths("baselines")  # the files of the encoders' cards, by name
     if spec.endswith(".toml"):
         path = Path(spec)
@@ -490,7 +489,8 @@ def _load_from_card(
 def _merge_into_card_params(card: EncoderCard, params: dict[str, Any]) -> dict[str, Any]:
     """Return a card's parameters, in which the user's parameters replace those of the same name.
 
-    The user's checkpoint (``model``) also replaces the package that a card may name instead.
+    The user's checkpoint (``model``) also replaces the package that a card may name instead, and
+    the card's revision, a commit of the card's checkpoint.
 
     Args:
         card: The card.
@@ -500,14 +500,15 @@ def _merge_into_card_params(card: EncoderCard, params: dict[str, Any]) -> dict[s
         CardError: There is a revision, a commit on the Hub, for a checkpoint on this machine.
     """
     card_params: dict[str, Any] = dict(card.params)
+    is_own_kind = card.kind in KINDS  # a user's may have another meaning for `revision`
     if "model" in params and "package" in card_params:
         card_params.pop("package")
         card_params.pop("subfolder", None)
+    if "model" in params and is_own_kind:
+        card_params.pop("revision", None)
     merged = card_params | params
-    if card.kind in KINDS:  # our own kinds; a user's may have another meaning for `revision`
-        # The card's revision stays in `merged`, but is no error beside the user's checkpoint.
-        revision_params = params if "model" in params else merged
-        _check_revision(revision_params, merged)
+    if is_own_kind:
+        _check_revision(merged)
     return merged
 
 
@@ -580,7 +581,7 @@ def _load_from_checkpoint(spec: str, params: dict[str, Any], catalogue: Catalogu
             raise CardError(
                 f"'{key}' would be another encoder than '{spec}'; give it as the encoder itself"
             )
-    _check_revision(params, {"model": spec})  # raises for a folder with a revision
+    _check_revision({**params, "model": spec})  # raises for a folder with a revision
     location = {key: str(params[key]) for key in ("revision", "subfolder") if key in params}
     folder = locate_checkpoint(spec, **location).folder
     # The names that the encoder may have, the shortest first.
@@ -636,19 +637,19 @@ def _load_from_saved_folder(
     )
 
 
-def _check_revision(revision_params: Mapping[str, Any], params: Mapping[str, Any]) -> None:
+def _check_revision(params: Mapping[str, Any]) -> None:
     """Raise an error if a revision, a commit on the Hub, is set for a checkpoint on this machine.
 
     Args:
-        revision_params: Parameters by name; the value ``unpinned`` of ``revision`` counts as none.
-        params: Where the checkpoint is: ``model`` (a folder or Hub id) or ``package`` (installed).
+        params: Parameters by name: where the checkpoint is, ``model`` (a folder or Hub id) or
+            ``package`` (installed), and its ``revision``; the value ``unpinned`` counts as none.
 
     Raises:
         CardError: There is such a revision.
     """
     location = params.get("package") or params.get("model")
     is_local = "package" in params or _is_folder(str(location))
-    if is_local and revision_params.get("revision", "unpinned") != "unpinned":
+    if is_local and params.get("revision", "unpinned") != "unpinned":
         raise CardError(
             f"'revision' names a commit on the Hub, and '{location}' is on this machine; "
             "leave 'revision' out"

@@ -17,6 +17,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError, look_up
 from stsbench.core.wording import format_repr
 from stsbench.encoders.base import Encoder, FloatArray
+from stsbench.encoders.checkpoint import read_positions
 from stsbench.encoders.engine.embed import to_numeric_array
 from stsbench.encoders.load import load_named
 from stsbench.encoders.metadata import (
@@ -377,10 +378,9 @@ def _wrap_transformer(model: Any, tokenizer: Any) -> FunctionEncoder:  # noqa: A
         raise EncoderError(f"{name} has a decoder; give its encoder, or a function that embeds")
     if tokenizer.pad_token is None:
         raise EncoderError(f"the tokenizer of {name} has no pad_token; set tokenizer.pad_token")
-    # The smaller of two limits; a tokenizer without a limit has a huge number.
-    max_length = min(
-        tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", 512)
-    )
+    # The smaller of two limits; a tokenizer without a limit has a huge number, and 512 are taken
+    # for a model that can read any number of tokens.
+    max_length = min(tokenizer.model_max_length, read_positions(model.config.to_dict()) or 512)
 
     def encode(sentences: list[str]) -> object:
         """Return the embeddings (n, d) of sentences, computed as one batch."""

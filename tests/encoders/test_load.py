@@ -43,6 +43,14 @@ def test_a_folder_whose_files_the_card_knows_is_the_cards_own_encoder(tmp_path, 
     assert load_named(str(card), params={"model": folder}).name == f"mine+model={tiny['bert'].name}"
 
 
+def test_the_revision_of_a_card_is_not_that_of_another_checkpoint():
+    revision = Catalogue().encoder("arctic-embed-xs").params["revision"]
+    with pytest.raises(SourceError, match=revision[:12]):
+        load_named("arctic-embed-xs")
+    with pytest.raises(SourceError, match=r"'of/mine' \(revision main\)"):
+        load_named("arctic-embed-xs", params={"model": "of/mine"})
+
+
 class Fitted(Plain):
     def fit_texts(self, sentences: list[str]) -> Plain:
         return self

@@ -63,6 +63,14 @@ def test_a_model_with_its_tokenizer_embeds_by_the_mean_over_its_tokens(pair, ber
     assert "mean over the tokens of the last layer" in result.notes
 
 
+def test_roberta_reads_as_many_tokens_as_it_has_positions_for(tiny):
+    folder = tiny["roberta"]
+    model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    tokenizer.model_max_length = 10**30
+    longest = " ".join(["a b c d"] * model.config.max_position_embeddings)
+    assert wrap_object((model, tokenizer)).encode([longest]).shape == (1, model.config.hidden_size)
+
+
 def test_a_model_in_training_is_scored_without_dropout_and_goes_on_training(pair):
     model, _ = pair
     encoder = wrap_object(pair)

@@ -131,7 +131,7 @@ def _find_text_file(
     for candidate in candidates:
         if candidate.is_file():
             return candidate
-    # A device or a pipe would never end.
+    # Raises DataError for a device or a pipe, which would never end.
     refuse_special_file(path)
     if path.suffix or len(path.parts) > 1:
         problem = "is a folder" if path.is_dir() else "does not exist"
@@ -153,7 +153,7 @@ def _read_user_file(path: Path, limit: int | None) -> pa.Table:
         DataError: The names of its columns are in none of the ``COLUMN_LAYOUTS``.
     """
     table = read_training_text(path, header=True, limit=limit)
-    # A layout is our name of each column -> its name in a file.
+    # A layout is our name of each column -> its name in a file; the first that fits counts.
     for layout in COLUMN_LAYOUTS:
         if set(layout.values()) <= set(table.column_names):
             columns = select_columns(table, layout, where=str(path))
@@ -283,7 +283,7 @@ def _read_tasks(card: CorpusCard, data: Path | None, catalogue: Catalogue) -> pa
 
     Returns:
         The column ``text`` with each sentence, or the columns ``first``, ``second`` and ``score``
-        with each pair and its gold score.
+        with each pair and its gold score; tasks of another kind have none.
     """
     tasks = [load_task(name, data=data, catalogue=catalogue) for name in card.tasks]
     split_names = [(task, name) for task in tasks for name in card.splits or task.card.splits]
@@ -318,7 +318,7 @@ def _to_corpus(name: str, table: pa.Table) -> Corpus:
         table: The rows, with columns under our names.
 
     Raises:
-        DataError: A column has the wrong type, there are fewer than two rows, or there is no text.
+        DataError: A column has a wrong type, a label is empty, or there are no two rows or no text.
     """
     n_blanks = 0
     columns: dict[str, pa.ChunkedArray] = {}
@@ -403,7 +403,7 @@ def read_training_text(path: Path, *, header: bool, limit: int | None = None) ->
             f"{path}: '{suffix}' is not a kind of training text; known: {', '.join(TEXT_FILES)}, "
             f"each also {' or '.join(COMPRESSED_FILE_OPENERS)}{suggest(suffix, TEXT_FILES)}"
         )
-    # How files of this suffix are parsed, whether they are UTF-8, and whether each line is a row.
+    # The parser, whether it is UTF-8, and whether each line is a row, as in a ``.txt`` alone.
     text_file = TEXT_FILES[suffix]
     content = _read_content(path, max_lines=limit if text_file.by_line else None)
     if text_file.is_utf8:
@@ -671,7 +671,7 @@ def number_texts(*columns: Sequence[str]) -> npt.NDArray[np.int64]:
     """Assign a number to each distinct text of some columns of n texts, in order of occurrence.
 
     Args:
-        columns: The columns, all of the same length n.
+        columns: The columns, all of the same length n: lists, or Arrow columns (``TextColumn``).
 
     Returns:
         The number of each text, (n_columns, n); equal texts have equal numbers.

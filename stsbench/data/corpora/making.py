@@ -145,10 +145,11 @@ def _make_first_rows(request: _CorpusRequest) -> int:
 
     Args:
         request: The corpus to make. ``section`` is the part of its card that names the other corpus
-            (``of``) and the number of ``rows``; ``path`` is the file to write.
+            (``of``) and the number of ``rows``, None for all; ``path`` is the file to write.
     """
     section = request.section
     source_card = look_up("corpus", section.of, request.cards)
+    # In the folder of corpora, or else from the Hub.
     source_path = fetch_corpus(section.of, source_card, corpora=request.corpora)
     # The other corpus is lines of text: its one column is written as lines again.
     table = read_training_text(source_path, header=False, limit=section.rows)
@@ -249,6 +250,7 @@ def _read_progress(record: Path, draft: Path, key: str) -> _CorpusProgress:
         stored = msgspec.json.decode(record.read_bytes(), type=_CorpusProgress)
         if stored.key == key and draft.stat().st_size >= stored.size:
             return stored
+    # Zero files, bytes and rows.
     return _CorpusProgress(key=key)
 
 
@@ -292,8 +294,8 @@ FILE_MAKERS: Mapping[str, Callable[[_CorpusRequest], int]] = {
 def _training_files(names: Iterable[str]) -> list[str]:
     """Return the parquet files for training among the files of a dataset, sorted.
 
-    They are those with the word ``train`` in their path. If no path has the word of any split, such
-    as ``train``, ``dev`` or ``test``, all are for training.
+    They are those with the word ``train`` in their path, perhaps none. If no path has the word of
+    any split, such as ``train``, ``dev`` or ``test``, all are for training.
     """
     parquet_names = sorted(name for name in names if name.endswith(".parquet"))
     words_by_name = {name: set(re.split(r"[/._-]", name)) for name in parquet_names}
@@ -314,7 +316,7 @@ def _iter_long_documents(
         file: A parquet file.
         where: What messages of errors begin with: the name of the file on the Hub.
         section: How the card makes the corpus: the column, the limit, and whether in lower case.
-        tokenizer: Returns the number of tokens of each line.
+        tokenizer: Returns the number of tokens of each line, without special tokens.
     """
     token_limit = section.tokens or 0
     # Some hundred documents at a time.
@@ -350,6 +352,7 @@ def _iter_documents(file: Path, where: str, column: str) -> Iterator[list[str]]:
     with translate_errors(
         problem, SourceError, pa.ArrowException, OSError, UnicodeDecodeError, max_length=200
     ):
+        # Read from this file, whose size limits the memory that its rows may need.
         for batch in parquet_batches(file, file, where=where):
             texts = batch.column(column_position(batch.schema.names, column, where=where))
             # A dictionary holds each distinct text once, and the column refers to it.

@@ -69,7 +69,7 @@ def load_searched_text(
         if not is_table:
             return corpus
     columns = find_tables(path).columns()
-    # A key is the name or the position of a column; the target is its score or label.
+    # A key is the name or the position of a column. The target column has scores or labels.
     target_keys: tuple[ColumnKey, ...] = ()
     target_names: tuple[str, ...] = ()
     try:
@@ -83,6 +83,7 @@ def load_searched_text(
     sentence_names = ("text",) if len(sentence_keys) == 1 else ("first", "second")
     our_names = (*sentence_names, *target_names)
     keys = (*sentence_keys, *target_keys)
+    # Scores stay text: only the name of their column is needed.
     cells_by_key = {column.key: column.cells for column in columns}
     table = pa.table(
         {
@@ -109,7 +110,9 @@ class NearIndex:
         that both have over that of those that either has.
 
         Args:
-            keys: The letters and digits of each sentence, see :func:`letters_and_digits`.
+            keys: The text of each sentence as it is compared, in UTF-8: for training text its
+                letters and digits (:func:`letters_and_digits`), for the items of a task their
+                texts in lower case with single blanks.
             threshold: The lowest similarity of near-duplicates, from 0.5 to 1.
 
         Raises:
@@ -127,7 +130,8 @@ class NearIndex:
             ) from error
         self.threshold = threshold
         self.keys = keys
-        # MinHash: sentences with equal hashes in a band are proposed as similar.
+        # MinHash: sentences with equal hashes in a band are proposed as similar. The index knows
+        # each sentence by its position in keys.
         n_bands = choose_n_bands(threshold)
         self._index = RMinHashLSH(threshold=threshold, num_perm=N_HASHES, num_bands=n_bands)
         self._index.insert_many(_minhashes(keys))
@@ -155,7 +159,8 @@ class NearIndex:
                 indexed_key = self.keys[position]
                 if indexed_key in near_by_indexed or (skip_equal and indexed_key == key):
                     continue
-                # Equal hashes only propose a pair: its similarity is computed here.
+                # Equal hashes only propose a pair: its similarity is computed here, from the sets
+                # of runs of three letters.
                 indexed_shingles = shingles(indexed_key)
                 n_shared = len(key_shingles & indexed_shingles)
                 if n_shared >= self.threshold * len(key_shingles | indexed_shingles):
@@ -194,8 +199,8 @@ def choose_n_bands(threshold: float) -> int:
 def _minhashes(keys: Sequence[bytes]) -> list[RMinHash]:
     """Return the MinHash signature of each sentence: ``N_HASHES`` hashes of its shingles.
 
-    Shingles are its runs of three letters. The more shingles two sentences share, the more of their
-    hashes are equal.
+    Shingles are its runs of three letters; a shorter sentence is its only shingle. The more
+    shingles two sentences share, the more of their hashes are equal.
 
     Args:
         keys: The letters and digits of each sentence.
@@ -268,7 +273,8 @@ class OverlapMatches:
         None for a sentence that is not contained.
 
         Args:
-            split: The items; ``sides`` are the first sentences of all items, then the second ones.
+            split: The items. ``sides`` are columns of sentences, of equal length: one for single
+                sentences, two for pairs, more for an anchor with a positive and negatives.
         """
         kinds_by_side = [[self.kind_by_text.get(text) for text in side] for side in split.sides]
         return list(zip(*kinds_by_side, strict=True))
@@ -279,7 +285,8 @@ class OverlapMatches:
         The order of the two does not matter; they are compared by letters and digits.
 
         Args:
-            split: The items; ``sides`` are the first sentences of all items, then the second ones.
+            split: The items. ``sides`` are columns of sentences, of equal length: one for single
+                sentences, two for pairs, more for an anchor with a positive and negatives.
             target: ``score`` or ``label``: only rows that have one count. Empty: all rows count.
         """
         # Each pair is a set of two sentences, as letters and digits.
@@ -364,8 +371,8 @@ def find_overlap_matches(
 
     Returns:
         How each sentence that was found is contained: exactly, by its letters and digits, or as a
-        near-duplicate. And the pairs of such sentences that one row has: all of them, those in rows
-        with a score, and those in rows with a label.
+        near-duplicate. And the pairs of sentences that one row has, by letters and digits: all of
+        them, those in rows with a score, and those in rows with a label.
     """
     # The key of a text is its letters and digits.
     key_by_text: dict[str, bytes] = {}
@@ -391,9 +398,10 @@ def find_overlap_matches(
         exact_texts.update(key_by_text.keys() & block_key_by_text.keys())
         same_keys.update(distinct_keys & block_keys)
         if index is not None:
+            # Those of the texts to find, not of the block.
             near_keys.update(index.find_near(sorted(block_keys - {b""})))
         for target, pairs in pairs_by_target.items():
-            # Both sentences of a pair are in this block, so its keys are among same_keys already.
+            # Pairs of two keys in same_keys, which has all those of this block already.
             pairs.update(_iter_pairs(block, same_keys, target))
         n_done += len(block)
         progress(n_done, n_rows)
@@ -446,11 +454,12 @@ def _iter_pairs(corpus: Corpus, keys: Collection[bytes], target: str) -> Iterato
             column is needed.
 
     Yields:
-        The letters and digits of both sentences, as a set.
+        The letters and digits of both sentences, as a set; it has one member if they are equal.
     """
     if target and target not in corpus.columns:
         return
-    # Names of two columns whose sentences form pairs, as first and second.
+    # Names of two columns whose sentences form pairs: first and second, anchor and positive, or
+    # anchor and one of the negatives.
     for first_column, second_column in PAIRED_COLUMNS:
         if not {first_column, second_column} <= set(corpus.columns):
             continue

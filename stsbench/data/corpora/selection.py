@@ -53,6 +53,7 @@ def select_rows(corpus: Corpus, condition: str) -> Corpus:
             f"{subject}: corpus '{corpus.name}' has no {column_name}{suggestion}; "
             f"it has {', '.join(corpus.columns)}"
         )
+    # ``score`` and ``document_id`` are columns of numbers.
     is_number = column_name in NUMBER_COLUMNS
     if not is_number and sign not in TEXT_SIGNS:
         raise CardError(
@@ -100,10 +101,11 @@ def to_form(corpus: Corpus, form: str) -> Corpus:
         form: ``pairs``, ``triplets`` or ``two_negatives``.
 
     Raises:
-        CardError: There is no such form, or fewer than two first sentences have all labels.
+        UnknownName: There is no such form.
+        CardError: Fewer than two first sentences have all labels that the form needs.
         DataError: The corpus lacks a column.
     """
-    # For ``pairs`` it is empty.
+    # Name of each column except ``anchor`` -> the label of its sentences; empty for ``pairs``.
     label_by_column = look_up("form of rows", form, FORMS)
     corpus.require("first", "second")
     if label_by_column:
@@ -167,7 +169,9 @@ def check_unordered(corpus: Corpus, key: str) -> None:
 
 
 def limit_words(corpus: Corpus, max_words: int) -> Corpus:
-    """Return the rows in which no text has more words than a limit; white space separates words.
+    """Return the rows in which no text has more words than a limit.
+
+    Blanks, tabs and line ends separate words; a no-break space, for example, does not.
 
     Args:
         corpus: The corpus.
@@ -183,7 +187,8 @@ def limit_words(corpus: Corpus, max_words: int) -> Corpus:
         if name not in TEXT_COLUMNS:
             continue
         texts = pc.utf8_trim_whitespace(corpus.table.column(name))
-        # A text of n words has n - 1 gaps: n <= max_words is the same as n_gaps < max_words.
+        # A text of n words has n - 1 gaps: n <= max_words is the same as n_gaps < max_words. In
+        # patterns of Arrow ``\s`` is white space of ASCII alone.
         n_gaps = pc.count_substring_regex(texts, r"\s+")
         is_short = pc.and_(is_short, pc.less(n_gaps, max_words))
     short = replace(corpus, table=corpus.table.filter(is_short))

@@ -96,8 +96,9 @@ def choose_files(names: Iterable[str]) -> CheckpointFiles:
         names: The paths of all files in the repository.
 
     Returns:
-        ``configuration``: the files of the configuration and the tokenizer. ``weights``: those of
-        each folder, in the preferred format if a folder has several; those of the top folder last.
+        ``configuration``: the files of the configuration and the tokenizer, such as those in JSON
+        or text. ``weights``: those of each folder with their index, if they are several; in
+        safetensors rather than PyTorch's format if a folder has both; those of the top folder last.
     """
     sorted_names = sorted(names)
     names_by_folder = group_by(sorted_names, lambda name: PurePosixPath(name).parent)
@@ -120,7 +121,8 @@ def _preferred_weights(names: Sequence[str]) -> list[str]:
     Args:
         names: The paths of all files in the folder.
     """
-    # Patterns of names of weights that can be read, preferred formats first.
+    # Patterns of names: model.safetensors, then several files of these; then pytorch_model.bin,
+    # and several of these.
     for pattern in _READABLE_WEIGHTS:
         matching_names = [name for name in names if re.fullmatch(pattern, PurePosixPath(name).name)]
         # A JSON file is the index of weights in several files; it is nothing without them.

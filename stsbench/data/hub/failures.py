@@ -174,7 +174,7 @@ def call_with_retries(request: Callable[[], ResponseT]) -> ResponseT:
 
     if settings.hub_is_offline():
         raise OfflineModeIsEnabled("offline mode")
-    for seconds in RETRY_WAITS:
+    for seconds in RETRY_WAITS:  # one wait for each of the two repetitions
         try:
             return request()
         except Exception as error:

@@ -80,7 +80,7 @@ class Repository:
         """Check and store the names; no request is sent yet.
 
         Args:
-            repo: The id of the repository, such as ``owner/name``.
+            repo: The id of the repository: ``owner/name``, or a name alone.
             revision: A commit, branch or tag; ``unpinned`` is the main branch.
             kind: ``model`` or ``dataset``.
             offline_hint: Advice in errors for a user who cannot reach the Hub; empty for none, None
@@ -89,7 +89,7 @@ class Repository:
         Raises:
             SourceError: No repository, or no revision, can have this name.
         """
-        # Raises an error if the settings of the Hub are not valid.
+        # Raises an error if an environment variable of the Hub's library has no valid value.
         settings.check_hub()
         self.repo = repo
         self.kind = kind
@@ -143,7 +143,8 @@ class Repository:
             # The library raises these if it cannot ask the Hub and the cache has no complete copy.
             is_wrapper = type(error).__name__ in ("LocalEntryNotFoundError", "ValueError")
             cause = error.__cause__ if is_wrapper and error.__cause__ else error
-            # A failure is recognised by the class of its exception, its HTTP status or its errno.
+            # A failure is recognised by the class of its exception, its HTTP status or its errno
+            # (None if it has none). Of FAILURES, the kinds of failure, the first that fits counts.
             class_names = [exception_class.__name__ for exception_class in type(cause).__mro__]
             signs = {*class_names, http_status(cause), getattr(cause, "errno", None)}
             failure = next((kind for kind in FAILURES if signs.intersection(kind.signs)), None)
@@ -204,7 +205,9 @@ class Repository:
         """Request the commit of the repository and the hashes of its files from the Hub.
 
         Raises:
-            SourceError: There is no such repository or revision, or no valid response; the message
+            HubUnreachable: A failure that may pass, such as no network, or a response that is not
+                the Hub's.
+            SourceError: There is no such repository or revision, or another failure; the message
                 has the reason.
         """
         from huggingface_hub import HfApi, constants
@@ -236,6 +239,7 @@ class Repository:
                 raise
             except (TypeError, AttributeError, LookupError, ValueError, RecursionError) as error:
                 # The library does not check the response; one that raises these is not the Hub's.
+                # translate_failures() makes a HubUnreachable of it.
                 raise UnexpectedResponse(type(error).__name__) from error
             # Digits alone may be the name of a tag, such as a date.
             is_commit = self.is_pinned and not self.revision.isdecimal()
@@ -325,6 +329,7 @@ class Repository:
                 "not the shortest spelling of a path"
             )
         if name not in self.listing.files:
+            # unreached is why the Hub could not be asked for its list; empty if it was asked.
             hint = (
                 suggest(name, self.listing.files)
                 or f"; see {self.page}/tree/main for those there are"

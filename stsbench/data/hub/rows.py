@@ -98,8 +98,9 @@ def fetch_rows(source: HubSource, split: str) -> HubRows:
     the card's ``scale``.
 
     Args:
-        source: The part of a task's card about the Hub: the dataset, its configurations, the splits
-            and the columns.
+        source: The part of a task's card about the Hub: the dataset, the splits and the columns;
+            ``config``, its only configuration, or ``configs``, those that are the subsets of the
+            task; ``draw``, the sample of the rows to read, or None for all.
         split: Our name of the split.
 
     Raises:
@@ -195,6 +196,7 @@ def _fetch_data_files(repository: Repository, config: str) -> Path:
     data_names = sorted(
         name for name in files if _DATA_FILE.fullmatch(name) and name not in _DESCRIPTION_FILES
     )
+    # Patterns of paths such as "data/train-*.parquet"; empty if the README declares none.
     patterns = _read_file_patterns(repository, config)
     if patterns:
         data_names = [
@@ -307,6 +309,7 @@ def _read_splits(
         column_type = str(table.schema.field(column).type)
         if must_be_text and column_type not in ("string", "large_string"):
             raise DataError(f"{where}: column '{column}' holds {column_type}, not text")
+    # The numbers of the rows are those in the sample, if there is one.
     return to_text_table(where, table, row_numbers=range(1, n_rows + 1), unit="row")
 
 
@@ -463,8 +466,9 @@ def _source_columns(source: HubSource, where: str) -> dict[str, str]:
     * With an anchor, the card names all columns: ``anchor``, ``positive`` and ``negative``, perhaps
       further negatives.
     * With labels, it names all too: ``label`` and ``sentence``, or ``sentence1`` and ``sentence2``.
-    * Else they are the two sentences and the gold score, with usual names (``PAIR_COLUMNS``) unless
-      the card gives others.
+    * Else they are ``sentence1``, ``sentence2`` and ``gold``, the columns ``sentence1``,
+      ``sentence2`` and ``score`` (``PAIR_COLUMNS``) unless the card gives others, and perhaps
+      ``subset``.
 
     Args:
         source: The part of a task's card about the Hub; ``columns`` is role -> name of the column.
@@ -474,13 +478,15 @@ def _source_columns(source: HubSource, where: str) -> dict[str, str]:
         Role -> name of the column.
 
     Raises:
-        CardError: The card names a role that does not exist, or too few or too many roles.
+        CardError: The card names a role that does not exist; or, with an anchor or labels, too few
+            or too many roles.
     """
     for role in source.columns:
         if role not in ROLES:
             raise CardError(f"{where}: unknown key '{role}' in [hub.columns]{suggest(role, ROLES)}")
     card_roles = set(source.columns)
     if "anchor" in card_roles:
+        # NEGATIVES are the roles negative, negative2, negative3 and so on.
         has_needed_roles = {"positive", "negative"} <= card_roles
         if not has_needed_roles or not card_roles <= {"anchor", "positive", *NEGATIVES}:
             raise CardError(f"{where}: anchor needs positive and negative in [hub.columns] alone")
@@ -619,12 +625,14 @@ def unpack_archive(archive: Path, into: Path, *, where: str) -> None:
     """
     try:
         # _ChunkedTarFile refuses long headers; the filter "data" refuses paths outside the folder.
+        # Links, devices and sparse files are skipped.
         with _ChunkedTarFile(archive) as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
             tar.extractall(into, _iter_plain_members(tar), filter="data")
     except tarfile.FilterError as error:
         raise SourceError(
             f"{where}: refused to unpack: {describe_exception(error)}; use another archive"
         ) from error
+    # The errors of tarfile, and others that a damaged file leads to; those of the disk pass.
     except _DAMAGED_FILE_ERRORS as error:
         problem = f"damaged archive, or no plain tar file: {describe_exception(error)}"
         raise SourceError(f"{where}: {problem}; remove {archive} and run again") from error

@@ -163,7 +163,9 @@ class MatchedTask(NamedTuple):
 
 @lru_cache(maxsize=4)
 def list_matched_tasks(catalogue: Catalogue) -> Mapping[str, MatchedTask]:
-    """Return our tasks that have the data of a task of MTEB: our id -> the match.
+    """Return our tasks that have the data of a task of MTEB: our id -> MTEB's names of it.
+
+    Each match has MTEB's names of the task, its subset and its splits.
 
     A task has MTEB's data if its card names the same dataset, revision and configuration on the
     Hub, or if the package's list of equal data has it.
@@ -200,9 +202,11 @@ def count_pairs(catalogue: Catalogue) -> PairCounts:
         task_card = catalogue.task(matched_task.our_task)
         for our_split, mteb_split in matched_task.mteb_split_names.items():
             split_card = task_card.splits[our_split]
+            # Name of the subset -> number of pairs; empty if the split has no subsets.
             n_pairs_by_subset = split_card.subsets
+            # MTEB's name; empty if our task has all subsets of MTEB's, by the same names.
             if matched_task.mteb_subset:
-                # The split of our task is one subset of MTEB's.
+                # The split of our task is one subset of MTEB's; its n is None if it is not known.
                 n_pairs_by_subset = {matched_task.mteb_subset: split_card.n or 0}
             for subset, n_pairs in n_pairs_by_subset.items():
                 if n_pairs:
@@ -226,21 +230,25 @@ def _match_card(task: str, card: TaskCard) -> MatchedTask | None:
         Our id, with MTEB's names of the task, of the subset and of the splits; None if MTEB does
         not have the data, or the task is not of semantic similarity.
     """
-    # What is known about equal data, beside what cards say.
+    # What is known about equal data, beside what cards say. other_data: tasks whose card names
+    # MTEB's dataset, but whose local files have other text. same_data: task -> MTEB's task with the
+    # same pairs, though the card names another dataset.
     data_facts = read_data_facts()
     if task in data_facts.other_data or card.evaluator != "sts":
         return None
     mteb_tasks = read_mteb_facts().tasks
     if task in data_facts.same_data:
         mteb_name = data_facts.same_data[task]
-        subset = DEFAULT_SUBSET
-        # The card names another copy of the dataset, so its names of splits are not MTEB's.
+        subset = DEFAULT_SUBSET  # MTEB's name for the only subset of a task
+        # The card names another copy of the dataset, so its names of splits are not MTEB's. The
+        # scored split is the last one that MTEB lists.
         split_names: Mapping[str, str] = {card.score_split: mteb_tasks[mteb_name].splits[-1]}
     else:
         match = _match_hub_dataset(card.hub) if card.hub is not None else None
         if match is None or card.hub is None:
             return None
         mteb_name, subset = match
+        # Our name of a split -> the name in the dataset.
         split_names = card.hub.splits
     return MatchedTask(
         our_task=task,

@@ -57,7 +57,9 @@ def find_roles(
 ) -> ColumnRoles:
     """Find the columns of sentences, and that of gold scores or labels, in a table.
 
-    A card may give some of them. The others are found by their usual names, such as ``score``.
+    A card may give some of them. The others are found by their usual names, such as ``score`` or
+    ``label``; case, blanks, hyphens and underscores in a name do not count. Exactly one column may
+    be the target.
 
     Args:
         header: The names of all columns.
@@ -109,7 +111,8 @@ def find_sentences(
     """Find the columns of the sentences of a table: one column, or the two of pairs.
 
     Those that a card gives count. If it gives none, columns with usual names are looked for: first
-    two of a pair, such as ``premise`` and ``hypothesis``, then one of single sentences.
+    two of a pair, such as ``premise`` and ``hypothesis``, then one of single sentences. Case,
+    blanks, hyphens and underscores in a name do not count.
 
     Args:
         header: The names of all columns.
@@ -138,7 +141,7 @@ def find_sentences(
         return (column_by_role["sentence"],)
     if pair_of_card:
         raise CardError(f"{where}: one sentence of the pair is given; give sentence1 and sentence2")
-    # Columns of the table with usual names.
+    # Columns of the table with usual names, as the header spells them.
     usual_pairs: list[tuple[ColumnKey, ColumnKey]] = []
     for first_name, second_name in PAIR_NAMES:
         first_columns = columns_called(header, [first_name])

@@ -66,8 +66,9 @@ def read_table(
         path: The file.
         layout: How a card says that a text file is laid out: its delimiter, its quotes, whether it
             has a header. For other files it must be empty.
-        by_name: Whether columns are addressed by name. The first row of a text file then holds
-            their names, unless the layout says otherwise.
+        by_name: Whether columns are addressed by name. The first row of a text file or an Excel
+            sheet then holds their names, unless the layout says otherwise. In parquet and JSON
+            columns have names in any case.
         with_lists: Whether the texts in lists, in parquet or JSON, become columns too, see
             :func:`expand_lists`.
 
@@ -77,6 +78,7 @@ def read_table(
     """
     content = read_bytes(path)
     is_excel = path.suffix.lower() == EXCEL_SUFFIX and zipfile.is_zipfile(path)
+    # The first bytes of zip, gzip, xz and old Excel files -> what such a file is.
     for first_bytes, description in PACKED_FILE_STARTS.items():
         if not is_excel and content.startswith(first_bytes):
             raise DataError(f"{path}: is {description}; unpack it, or save it as CSV in UTF-8")
@@ -133,18 +135,20 @@ def _check_no_layout(path: Path, layout: FileLayout, file_kind: str) -> None:
 
 
 def _read_excel_table(path: Path, *, by_name: bool) -> TextTable:
-    """Read the first sheet with rows of an Excel workbook as a table of text.
+    """Read the sheet of an Excel workbook that holds its table as a table of text.
 
-    The table may have a header and no rows.
+    It is the first sheet with at least two rows and two columns; without one, the first with at
+    least two rows. Rows with titles above the table are left out.
 
     Args:
         path: The workbook.
         by_name: Whether the first row names the columns, as a header.
 
     Raises:
-        DataError: openpyxl is not installed, or the workbook is damaged or has no row.
+        DataError: openpyxl is not installed, or the workbook is damaged or has no such sheet.
         SourceError: The workbook unpacks to far more than its size.
     """
+    # sheet.rows begins below the titles, whose number is n_title_rows.
     sheet = read_sheet(path)
     n_header_rows = int(by_name)
     # What a user is told about the part of the workbook that was read.
@@ -177,7 +181,7 @@ def _is_json_lines(path: Path, content: bytes) -> bool:
     first_line = content.lstrip(BOM.encode()).partition(b"\n")[0]
     try:
         return isinstance(msgspec.json.decode(first_line), dict)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
 
 
@@ -251,7 +255,9 @@ def expand_lists(table: pa.Table) -> pa.Table:
 def to_text_table(
     path: Path | str, table: pa.Table, row_numbers: Sequence[int], unit: Literal["line", "row"]
 ) -> TextTable:
-    """Convert the cells of an Arrow table to text; None stands for a cell of another type.
+    """Convert the cells of an Arrow table to text; a number or truth value is as in JSON.
+
+    A cell that is null or of another type, such as a date or a list, becomes None.
 
     Args:
         path: The file, or the dataset's name, for messages.
@@ -316,7 +322,7 @@ def read_json_lines(path: Path, content: bytes) -> pa.Table:
             columns = {key: pa.array([row.get(key) for row in rows]) for key in keys}
             tables.append(pa.table(columns))
     # "permissive": tables may lack columns, and a column of whole numbers may have floats later.
-    return pa.concat_tables(tables, promote_options="permissive")
+    return pa.concat_tables(tables or [pa.table({})], promote_options="permissive")
 
 
 def _parse_json_row(where: str, line: bytes) -> dict[str, Any]:
@@ -377,7 +383,8 @@ def read_delimited(
             What it does not say is found in the file.
         by_name: Whether columns are addressed by name, so that there is a header unless the layout
             says that there is none.
-        encoding: The encoding of the text; None to find it.
+        encoding: The encoding of the text; None to find which of ``utf-8``, ``utf-16`` and
+            ``cp1252`` it is.
 
     Raises:
         CardError: The layout's delimiter cannot separate cells.
@@ -385,7 +392,7 @@ def read_delimited(
     """
     file_content = read_bytes(path)
     encoding = encoding or find_encoding(file_content)
-    # Checked, in UTF-8, with line feeds as line ends.
+    # In UTF-8, with each \r\n as \n; other carriage returns, NUL and broken UTF-8 are a DataError.
     content = normalise_text(path, to_utf8(path, file_content, encoding), mixed_ends=True)
     text = content.decode().removeprefix(BOM)
     delimiter, (rows, row_numbers) = _split_text(path, text, layout)
@@ -406,9 +413,10 @@ def read_delimited(
 def _split_text(path: Path, text: str, layout: FileLayout) -> tuple[str, _SplitText]:
     """Find the delimiter of a text, and split the text into rows of cells.
 
-    A delimiter by which all rows have the same number of cells is best. Of several such, a tab is
-    preferred, then the delimiter with most cells in the first row. Rows without any text in their
-    cells are omitted.
+    A delimiter by which all rows have the same number of cells, at least two, is best. Of several
+    such, or if there is none, a tab is preferred, then the delimiter with most cells in the first
+    row, then the comma before the semicolon before the bar. If the first row has several cells,
+    rows without any text are omitted.
 
     Args:
         path: The file, for messages.
@@ -433,6 +441,7 @@ def _split_text(path: Path, text: str, layout: FileLayout) -> tuple[str, _SplitT
     def preference_key(delimiter: str) -> tuple[bool, bool, int]:
         """Return the key that orders delimiters: the greatest is the best."""
         split_rows = splits[delimiter].rows
+        # _have_equal_widths: all rows have the same number of cells, and more than one.
         return _have_equal_widths(split_rows), delimiter == "\t", _first_row_width(split_rows)
 
     best_delimiter = max(splits, key=preference_key, default="")
@@ -479,6 +488,7 @@ def _possible_delimiters(path: Path, text: str, layout: FileLayout) -> Sequence[
     if layout.fields:
         return ["\t"]
     first_line = text.lstrip("\n").partition("\n")[0]
+    # DELIMITERS are comma, semicolon and bar.
     in_first_line = [delimiter for delimiter in ("\t", *DELIMITERS) if delimiter in first_line]
     # If the first line has none, a quoted first cell may continue on later lines, behind which
     # there is a delimiter. A delimiter that the text lacks makes rows of a single cell.
@@ -498,16 +508,17 @@ def _have_equal_widths(rows: Sequence[Sequence[str]]) -> bool:
 def _split_at_delimiter(path: Path, text: str, delimiter: str, layout: FileLayout) -> _SplitText:
     """Split a text into rows of cells at one delimiter; empty lines are no rows.
 
-    Quotes hold a cell together, with the delimiters and line ends in it, if the layout says so, or
-    if it does not say and the content shows it.
+    Quotes hold a cell together, with the delimiters and line ends in it, if the layout says so. If
+    it does not say, they do so if the text is valid as CSV; in tab-separated text only if all rows
+    then have the same number of cells, and the cells show it too (:func:`_shows_quoting`).
 
     Args:
         path: The file, for messages.
         text: Its text, with line ends of one kind.
         delimiter: The delimiter.
         layout: What a card says of the file: ``quoting`` is whether quotes hold cells together,
-            None if it does not say; ``fields`` is the number of cells of a line, of which the last
-            one keeps its delimiters.
+            None if it does not say; ``fields`` is the number of cells to cut a line into, without
+            the blanks at its ends, of which the last cell keeps its delimiters; None for all.
 
     Returns:
         The cells of each row, and the line in which each row begins.
@@ -530,6 +541,7 @@ def _split_at_delimiter(path: Path, text: str, delimiter: str, layout: FileLayou
         quoted = _split_quoted(path, text, delimiter)
     except DataError:
         # A quotation mark may be a character of the text; then the lines are the rows.
+        # _have_equal_widths: all rows have the same number of cells, and more than one.
         lines_are_rows = delimiter == "\t" or _have_equal_widths(unquoted.rows)
         if layout.quoting is None and lines_are_rows:
             return unquoted
@@ -575,8 +587,8 @@ def _split_quoted(path: Path, text: str, delimiter: str) -> _SplitText:
 def _shows_quoting(rows: Sequence[Sequence[str]]) -> bool:
     """Return whether the cells of a text show that its quotes hold cells together.
 
-    One of three things shows it: rows of different numbers of cells, a quoted cell in which a quote
-    is doubled, or a column of which all cells are quoted.
+    One of three things shows it: rows of different numbers of cells, or of one cell each; a quoted
+    cell in which a quote is doubled; or a column of which all cells are quoted.
 
     Args:
         rows: The cells of each row, split at every delimiter, also within quotes.
@@ -585,6 +597,7 @@ def _shows_quoting(rows: Sequence[Sequence[str]]) -> bool:
     def is_in_quotes(cell: str) -> bool:
         return len(cell) > 1 and cell[0] == cell[-1] == '"'
 
+    # Whether all rows have the same number of cells, and more than one.
     if not _have_equal_widths(rows):
         return True
     if any(is_in_quotes(cell) and '""' in cell[1:-1] for cells in rows for cell in cells):

@@ -126,7 +126,8 @@ def _find_file_roles(
         path: The file.
         layout: What the card says of a text file: its delimiter, its quotes, its header.
         column_by_role: The columns that the card gives, as names or positions, by role:
-            ``sentence``, ``sentence1``, ``sentence2``, ``gold``, ``label``.
+            ``sentence``, ``sentence1``, ``sentence2``, ``gold``, ``label``. Columns of other roles
+            are found by usual names in the header, such as ``score``.
         classes: The labels in the card, with which a column of labels is preferred; None if there
             are none.
         subset: The column of subsets in the card, for gold scores only; None if there is none.
@@ -301,6 +302,9 @@ Labelled = LabelledSplit | LabelledPairSplit
 def _to_pair_split(rows: Sequence[SentenceRow], subsets: Sequence[str]) -> PairSplit:
     """Make a split of pairs with gold scores, which may be written with decimal commas.
 
+    They are if some have a comma, each of these is a number with one comma, none has a point, and
+    not every comma may stand between thousands, as in ``2,500``.
+
     Args:
         rows: The pairs, at least one; ``target`` is the score as text.
         subsets: The subset of each pair.
@@ -390,6 +394,7 @@ def read_contrast_table(
     """
     layout = FileLayout(delimiter, header, quoting)
     by_name = any(isinstance(key, str) for key in (anchor, positive, *negatives))
+    # with_lists: the texts of a column of lists are columns too, such as "negatives.0".
     tables = [read_table(file.path, layout, by_name=by_name, with_lists=True) for file in files]
     for table in tables:
         table.check_row_lengths()

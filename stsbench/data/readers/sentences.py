@@ -106,7 +106,8 @@ def _read_semeval_pairs(input_file: DataFile, first_rows: int) -> list[tuple[str
     layout = FileLayout("\t", header=False, quoting=False)
     table = read_delimited(input_file.path, layout, by_name=False, encoding="utf-8")
     pairs = list(zip(table.column(0), table.column(1), strict=True))
-    # If the sha256 is right, irregular lines are those of the release itself.
+    # If the sha256 is right, irregular lines are those of the release itself. Else they raise the
+    # DataError.
     if not input_file.pinned:
         table.check_row_lengths()
     return pairs[:first_rows] if first_rows else pairs
@@ -150,7 +151,7 @@ def read_trec(files: Sequence[DataFile], *, classes: Sequence[str]) -> Labelled:
             The fine labels are not used.
 
     Raises:
-        DataError: A line has another form, or a label of no class.
+        DataError: A line, also an empty one, has another form, or a label of no class.
     """
     rows: list[SentenceRow] = []
     # Messages begin with the file and the number of the line, where.

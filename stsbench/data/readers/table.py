@@ -147,7 +147,8 @@ class TextTable:
         """Return the position of a column, from 0.
 
         Args:
-            key: The name of the column in the header, or its position.
+            key: The name of the column in the header, or its position, which is returned as it is,
+                also if no column has it.
 
         Raises:
             CardError: The position is negative.
@@ -237,10 +238,11 @@ def read_sheet(path: Path) -> Sheet:
             f"{path}: Excel files need openpyxl; run: pip install 'stsbench[excel]', "
             "or save it as CSV in UTF-8"
         ) from error
-    # openpyxl raises errors of many types for a damaged workbook.
+    # openpyxl raises errors of many types for a damaged workbook: all become a DataError, but for
+    # the SourceError below.
     with translate_errors(f"{path}: not a valid Excel file", DataError, max_length=150):
         # The workbook is a zip archive. limit_bytes() counts the bytes that it unpacks to, and
-        # raises the SourceError.
+        # raises the SourceError beyond 2 GiB or 100 times its size, whichever is larger.
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
             unpacked_chunks = chain.from_iterable(iter_chunks(archive.open(name)) for name in names)
@@ -270,7 +272,8 @@ def _fill_rows(title: str, n_sheets: int, values_by_row: Any) -> Sheet:  # noqa:
     Args:
         title: The name of the sheet.
         n_sheets: The number of sheets of the workbook.
-        values_by_row: The values of each row; a row may lack values at its end.
+        values_by_row: The values of each row, None for an empty cell, which becomes an empty text;
+            a row may lack values at its end.
 
     Returns:
         The rows, all of the same number of cells, with their numbers in the sheet, from 1.
