@@ -202,6 +202,10 @@ def test_a_dry_run_refuses_a_pooling_that_cannot_be_saved(stsbench, little, monk
             ["little", "BASE", "--set", "trainig.steps=3"],
             "no table 'trainig'; did you mean 'training'",
         ),
+        (
+            ["little", "BASE", "--set", "steps=3", "--set", "training.steps=4"],
+            "--set steps and --set training.steps are the same value; leave out one of them",
+        ),
         (["little", "BASE", "--set", "pooling=mean(9)"], "asks for layer 9; the model has 3"),
         (["little", "BASE", "--text", "none.txt"], "none.txt"),
         (["little", "BASE", "--set", "split=dev"], "unknown split of quickstart-en 'dev'"),

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from stsbench.core.cards import PositiveFloat
+from stsbench.core.cards import PositiveFloat, PositiveInt
 from stsbench.core.errors import CardError
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.tokens import TokenIds
@@ -259,7 +259,7 @@ class ISBERT(Learner):
     batch_negatives = "own"
     widths: tuple[int, ...] = (1, 3, 5)
     """The widths of the convolutions, in tokens."""
-    channels: int | None = None
+    channels: PositiveInt | None = None
     """The number of channels of each; by default the transformer's size divided by the number of
     widths, so a third."""
     activation: Literal["none", "relu"] = "none"
@@ -276,15 +276,15 @@ class ISBERT(Learner):
         ``channels`` is the number of output channels of each.
 
         Raises:
-            CardError: A width is even or below 1, or the student has another pooling than ``mean``.
+            CardError: A width is even or below 1, or there is none; or the student has another
+                pooling than ``mean``.
         """
         from sentence_transformers.sentence_transformer.modules import CNN
 
         student = self.student
-        even_widths = [width for width in self.widths if width < 1 or width % 2 == 0]
-        if even_widths:
+        if not all(width > 0 and width % 2 for width in self.widths or [0]):
             raise CardError(
-                f"widths: {even_widths[0]} is not odd; a state for each token needs odd widths"
+                f"widths {list(self.widths)}: a state for each token needs odd widths, at least one"
             )
         student.require_pooling("mean", reason="IS-BERT averages the convolutions' output")
         channels = self.channels or student.backbone.width // len(self.widths)
