@@ -95,7 +95,8 @@ class NameResolver:
         """The ids of the encoders that a title, or a label of a row in papers' tables, means.
 
         The keys are the titles and labels. A title that several encoders share is no key, unless it
-        is also a label. The id ``""`` stands for a row whose encoder has no card.
+        is also a label. Any other title means its encoder alone, even if it is also the label of
+        another one's row. The id ``""`` stands for a row whose encoder has no card.
         """
         # An encoder's id is the name of its card, or of the recipe that trains it. A card and a
         # recipe with the same id may have two titles.
@@ -264,6 +265,7 @@ class NameResolver:
         # A registered class of encoders, as of a plug-in, has this name.
         if name in ENCODERS.names():
             return name
+        # An id with or without parameters, a path, or a text with a colon, as of ``file:…``.
         if plain_name == name and self._is_unambiguous(name):
             return name
         # Only results have a name with the tag of a state behind it, such as "minilm [3f2a1b]".
@@ -273,6 +275,7 @@ class NameResolver:
             raise StsbenchError(f"'{name}' names results, not what made them; give '{spec}'")
         # A name that is no title and was not trained here may be one that only results have.
         if spec == name and not find_run_folders(name):
+            # Empty if no results have the name, or those of a model of the Hub.
             if problem := _describe_results_name(name, results_folder):
                 raise StsbenchError(problem)
         return spec

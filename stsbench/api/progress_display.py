@@ -79,6 +79,7 @@ class ProgressDisplay:
                 total=total,
                 status=escape_controls(status),
             )
+        # Whether ``line_seconds`` have passed since ``report`` wrote the last line.
         elif self.is_due():
             self.report(": ".join(filter(None, [shown_label, status])))
 

@@ -74,6 +74,7 @@ class StsbenchEvaluator:
             "batch_size": batch_size,
             "catalogue": catalogue,
         }
+        # The Results of the last evaluation.
         self.results: Results | None = None
 
     def __iter__(self) -> Iterator[StsbenchEvaluator]:

@@ -183,6 +183,7 @@ def describe_reading(
         One clause each, for example "the scores have decimal commas".
     """
     notes = [
+        # An encoding that is not UTF-8, or the sheet of a workbook; otherwise empty.
         f"{Path(table.path).name} is read from {table.reading}"
         for table in split_tables.distinct_tables()
         if table.reading
@@ -220,7 +221,8 @@ def find_languages(columns: Iterable[Sequence[str]]) -> list[str]:
 def _find_script_language(texts: Sequence[str]) -> str:
     """Return the code of the language in whose own script most letters of some texts are.
 
-    It is empty if most letters are of no such script: Thai is one, Latin is not.
+    It is empty if less than two thirds of the letters are of one such script: Thai is one, Latin
+    is not. If a tenth of them is kana, Chinese characters count as Japanese.
     """
     letters = islice(filter(str.isalpha, chain.from_iterable(texts)), MAX_LETTERS)
     # Code of a language -> number of letters; empty for letters of other scripts.
@@ -242,8 +244,8 @@ def _find_script_language(texts: Sequence[str]) -> str:
 def _detect_language(texts: Sequence[str]) -> str:
     """Return the code of the language that py3langid finds for most of the first texts.
 
-    It is empty if py3langid is not installed, if there are few texts, or if they are not mostly in
-    one language.
+    It is empty if py3langid is not installed, if there are fewer than ``MIN_TEXTS`` (20) different
+    texts, or if less than two thirds of them are in one language.
     """
     distinct_texts = list(islice(dict.fromkeys(texts), MAX_TEXTS))
     try:
