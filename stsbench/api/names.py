@@ -162,7 +162,7 @@ class NameResolver:
         """Return a name with an encoder's id in place of its title.
 
         The label of a row in papers' tables is replaced by the id of the row's encoder, too. A name
-        that begins with neither is returned as it is.
+        that begins with neither is returned as it is. So is a path or Hub id: no title has a slash.
 
         Args:
             name: The name, with or without parameters behind it, as in ``minilm+pooling=max``.
@@ -175,7 +175,8 @@ class NameResolver:
         """
         # First with the whole name as the stem, then with ever more parameters split off.
         for stem, _ in split_params(name):
-            if stem in self.ids:
+            # The cards need not be read for a name with a slash.
+            if "/" in name or stem in self.ids:
                 return name
             if stem in self.encoders_by_title:
                 card_id = self._id_of_title(stem, is_of_results=is_of_results)
@@ -270,7 +271,7 @@ class NameResolver:
             return name
         # Only results have a name with the tag of a state behind it, such as "minilm [3f2a1b]".
         has_state_tag = plain_name != name.rstrip(SYMBOLS)
-        spec = self._replace_title_unless_path(plain_name, is_of_results=has_state_tag)
+        spec = self.replace_title_by_id(plain_name, is_of_results=has_state_tag)
         if has_state_tag:
             raise StsbenchError(f"'{name}' names results, not what made them; give '{spec}'")
         # A name that is no title and was not trained here may be one that only results have.
@@ -279,13 +280,6 @@ class NameResolver:
             if problem := _describe_results_name(name, results_folder):
                 raise StsbenchError(problem)
         return spec
-
-    def _replace_title_unless_path(self, name: str, *, is_of_results: bool) -> str:
-        """Return :meth:`replace_title_by_id` of a name, but a path or Hub id as it is."""
-        # No title has a slash, and so the cards need not be read.
-        if "/" in name:
-            return name
-        return self.replace_title_by_id(name, is_of_results=is_of_results)
 
     def iter_candidates(self, name: str) -> Iterator[NameCandidate]:
         """Yield the names that results may have for an encoder, the most literal one first.
@@ -305,7 +299,7 @@ class NameResolver:
         yield NameCandidate(name)
         # An encoder's title is replaced by its id, and symbols are removed; the tag is kept.
         plain_name = _strip_symbols_and_state(name)
-        spec = self._replace_title_unless_path(plain_name, is_of_results=True)
+        spec = self.replace_title_by_id(plain_name, is_of_results=True)
         state_tag = name.rstrip(SYMBOLS).removeprefix(plain_name)
         yield NameCandidate(f"{spec}{state_tag}")
         # In the names of folders and files of results, "--" stands for the slash of a Hub id.

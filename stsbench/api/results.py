@@ -86,9 +86,14 @@ class GridColumn(NamedTuple):
             with the same seeds.
         """
         # For each task of the column, the results that were scored as the column says, one per
-        # seed.
+        # seed: the same results may have been added twice.
         results_by_task = [
-            [result for result in results if compared_part(result) == part] for part in self.parts
+            list(
+                {
+                    result.seeds: result for result in results if compared_part(result) == part
+                }.values()
+            )
+            for part in self.parts
         ]
         # One mean over the tasks per seed; empty if a task is missing, or has other seeds.
         mean_by_seed = seed_means(results_by_task)

@@ -267,15 +267,12 @@ def filter_side(
         A cell of a results folder has a ``result``, a cell of a lock file has none.
         """
         result_ids = candidate.find_result_ids(encoders)
-        cell_ids = set()
-        for cell in all_cells:
-            if cell.result is None:
-                is_match = candidate.matches_cell(cell)
-            else:
-                is_match = id(cell.result) in result_ids
-            if is_match:
-                cell_ids.add(id(cell))
-        return cell_ids
+        return {
+            id(cell)
+            for cell in all_cells
+            if id(cell.result) in result_ids
+            or (cell.result is None and candidate.matches_cell(cell))
+        }
 
     # ``side.encoders()`` are the names of encoders of cells, and of folders with broken files.
     matches = list(_match_names(specs, catalogue, side.encoders(), location, find_cell_ids))
@@ -448,13 +445,13 @@ def _sort_believed(
     # By id(), because results cannot be in a set.
     believed_ids = {id(result) for result in believed_results}
     positions = {task: position for position, task in enumerate(tasks_in_order(catalogue))}
-    sorted_results: dict[str, Sequence[Result]] = {}
-    for spec, results in results_by_spec.items():
-        sorted_results[spec] = sorted(
+    return {
+        spec: sorted(
             (result for result in results if id(result) in believed_ids),
             key=lambda result: positions.get(result.task, len(positions)),
         )
-    return sorted_results
+        for spec, results in results_by_spec.items()
+    }
 
 
 def parse_added_rows(
