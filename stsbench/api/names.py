@@ -65,7 +65,7 @@ class NameCandidate(NamedTuple):
         Returns:
             The ids; empty if the folder has no results under this name.
         """
-        # resolve returns the current results of an encoder, or with a state tag those of that state.
+        # resolve returns an encoder's current results, or with a state tag those of that state.
         return {
             id(result)
             for result in encoders.resolve(self.name)

@@ -525,8 +525,8 @@ class Results(Sequence[Result]):
     def to_frame(self, *, scores: bool = False) -> pd.DataFrame:
         """Return the results as a DataFrame, one row per Result in their order.
 
-        The columns are ``FRAME_COLUMNS``: fields of a Result, the bounds ``low`` and ``high`` of its
-        95% interval (no number is times 100), and a line, ``signature``, on how it was scored.
+        The columns are ``FRAME_COLUMNS``: fields of a Result, the bounds ``low`` and ``high`` of
+        its 95% interval (not times 100), and ``signature``, a line that says how it was scored.
 
         Args:
             scores: Add a column for each further number that was measured, such as
