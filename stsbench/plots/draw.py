@@ -176,7 +176,7 @@ def draw_panels(
     x_label: str,
     title: str = "",
     notes: Sequence[str] = (),
-    group_titles: Mapping[str, str] | None = None,
+    group_titles: Mapping[str, str] = {},
     has_zero_line: bool = False,
 ) -> Chart:
     """Draw numbers as dots in panels that have the same rows, in one or more lines of panels.
@@ -195,8 +195,8 @@ def draw_panels(
     # The label of each row, in lines. A title is a row without dots: no dot's group is its key.
     labels: dict[str, str] = {}
     for row, label in row_labels.items():
-        if row in (group_titles or {}):
-            labels[f"title of {row}"] = axis_label((group_titles or {})[row])
+        if row in group_titles:
+            labels[f"title of {row}"] = axis_label(group_titles[row])
         labels[row] = axis_label(label)
     # All sizes are in inches.
     heights = [LINE_HEIGHT * (label.count("\n") + 1) + 0.03 for label in labels.values()]

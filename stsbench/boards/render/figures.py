@@ -32,29 +32,6 @@ if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
 
 
-WRITERS: Mapping[str, Callable[[Comparison], str]] = {
-    "markdown": lambda comparison: to_markdown(make_comparison_layouts(comparison)),
-    "latex": lambda comparison: to_latex(make_comparison_layouts(_use_titles(comparison))),
-    "csv": lambda comparison: records_to_csv(make_comparison_records(comparison)),
-    "json": lambda comparison: _comparison_to_json(comparison),
-}
-
-
-def render_comparison(comparison: Comparison, fmt: str) -> str:
-    """Return a comparison of encoders as text, with control characters in names escaped.
-
-    Args:
-        comparison: The differences between the scores of encoders.
-        fmt: ``markdown`` or ``latex``, which have scores in points, as tables do; or ``csv`` or
-            ``json``, which have scores from -1 to 1, as results do.
-
-    Raises:
-        UnknownName: There is no such format.
-    """
-    write_comparison = look_up("format", fmt, WRITERS)
-    return escape_controls(write_comparison(comparison))
-
-
 def _use_titles(comparison: Comparison) -> Comparison:
     """Return a copy whose differences have the titles of tasks in place of their names."""
     differences = [
@@ -150,6 +127,29 @@ def _difference_record(difference: Difference) -> dict[str, Any]:
         "required_seeds": difference.required_seeds,
         "signature": difference.signature,
     }
+
+
+WRITERS: Mapping[str, Callable[[Comparison], str]] = {
+    "markdown": lambda comparison: to_markdown(make_comparison_layouts(comparison)),
+    "latex": lambda comparison: to_latex(make_comparison_layouts(_use_titles(comparison))),
+    "csv": lambda comparison: records_to_csv(make_comparison_records(comparison)),
+    "json": _comparison_to_json,
+}
+
+
+def render_comparison(comparison: Comparison, fmt: str) -> str:
+    """Return a comparison of encoders as text, with control characters in names escaped.
+
+    Args:
+        comparison: The differences between the scores of encoders.
+        fmt: ``markdown`` or ``latex``, which have scores in points, as tables do; or ``csv`` or
+            ``json``, which have scores from -1 to 1, as results do.
+
+    Raises:
+        UnknownName: There is no such format.
+    """
+    write_comparison = look_up("format", fmt, WRITERS)
+    return escape_controls(write_comparison(comparison))
 
 
 def draw_comparison(comparison: Comparison) -> Chart:
