@@ -187,7 +187,7 @@ def draw_panels(
     x_label: str,
     title: str = "",
     notes: Sequence[str] = (),
-    group_titles: Mapping[str, str],
+    group_titles: Mapping[str, str] = {},
     has_zero_line: bool = False,
 ) -> Chart:
     """Draw numbers as dots in panels that have the same rows, in one or more lines of panels.

@@ -103,11 +103,8 @@ def new_panels(
 
 def legend_artists(all_axes: Sequence[Axes]) -> list[Any]:
     """Return the artists of one legend for all panels, with each series once."""
-    artists = {}
-    for axes in all_axes:
-        for artist in axes.get_legend_handles_labels()[0]:
-            artists[artist.get_label()] = artist
-    return list(artists.values())
+    artists = [artist for axes in all_axes for artist in axes.get_legend_handles_labels()[0]]
+    return list({artist.get_label(): artist for artist in artists}.values())
 
 
 def numbered_legend_artists(names: Sequence[str]) -> list[Any]:

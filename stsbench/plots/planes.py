@@ -272,9 +272,8 @@ def _draw_panel(
     """
     lines = dict.fromkeys(point.joined for point in points if point.joined)
     for line in lines:
-        x_of_line = [point.x for point in points if point.joined == line]
-        y_of_line = [point.y for point in points if point.joined == line]
-        axes.plot(x_of_line, y_of_line, color=INK_COLOUR, linewidth=0.6, zorder=1)
+        coordinates = [(point.x, point.y) for point in points if point.joined == line]
+        axes.plot(*zip(*coordinates, strict=True), color=INK_COLOUR, linewidth=0.6, zorder=1)
     has_many_points = len(points) > MAX_LARGE_POINTS
     colour_values = [point.value for point in points]
     # Matplotlib's arguments: "s" is the area of a point, and "c" are the values for its colours.

@@ -242,16 +242,13 @@ def _fill_line(
         CardError: The row has more than one of recipe, encoder and reason; or neither the row nor
             the card names a recipe.
     """
-    n_given = sum(map(bool, (row.recipe, row.encoder, row.why)))
-    if n_given > 1:
+    if sum(map(bool, (row.recipe, row.encoder, row.why))) > 1:
         raise CardError(f"row '{row.row}': give one of 'recipe', 'encoder' and 'why'")
     reason = row.why
     if small:
         # A row that the paper's recipes cannot reproduce may still have a small recipe.
-        reason = "" if row.small else row.why
-        if row.small_why:
-            reason = row.small_why
-        if row.encoder and not row.small and not reason:
+        reason = row.small_why or ("" if row.small else row.why)
+        if row.encoder and not (row.small or reason):
             reason = "an encoder of the paper's own, which the small recipes have no other for"
     if reason:
         return empty_line._replace(irreproducible_reason=reason)

@@ -34,35 +34,12 @@ if TYPE_CHECKING:
 
 PANEL_KINDS = ("task", "average", "exact")
 """The kinds of columns that become panels of a figure."""
-WRITERS: Mapping[str, Callable[[Comparison], str]] = {
-    "markdown": lambda comparison: to_markdown(make_comparison_layouts(comparison)),
-    "latex": lambda comparison: to_latex(make_comparison_layouts(_use_titles(comparison))),
-    "csv": lambda comparison: records_to_csv(make_comparison_records(comparison)),
-    "json": lambda comparison: _comparison_to_json(comparison),
-}
-
-
 RECORD_COLUMNS = (
     "first second task tasks split protocol n seeds_first seeds_second score_first score_second "
     "difference interval_low interval_high error df seed_error seed_df p method p_corrected real "
     "smallest_detectable margin_verdict required_items required_seeds signature"
 ).split()
 """The columns of the CSV of a comparison."""
-
-
-def render_comparison(comparison: Comparison, fmt: str) -> str:
-    """Return a comparison of encoders as text, with control characters in names escaped.
-
-    Args:
-        comparison: The differences between the scores of encoders.
-        fmt: ``markdown`` or ``latex``, which have scores in points, as tables do; or ``csv`` or
-            ``json``, which have scores from -1 to 1, as results do.
-
-    Raises:
-        UnknownName: There is no such format.
-    """
-    write_comparison = look_up("format", fmt, WRITERS)
-    return escape_controls(write_comparison(comparison))
 
 
 def _use_titles(comparison: Comparison) -> Comparison:
@@ -146,6 +123,29 @@ def _difference_record(difference: Difference) -> dict[str, Any]:
         column: values[column] if column in values else getattr(difference, column)
         for column in RECORD_COLUMNS
     }
+
+
+WRITERS: Mapping[str, Callable[[Comparison], str]] = {
+    "markdown": lambda comparison: to_markdown(make_comparison_layouts(comparison)),
+    "latex": lambda comparison: to_latex(make_comparison_layouts(_use_titles(comparison))),
+    "csv": lambda comparison: records_to_csv(make_comparison_records(comparison)),
+    "json": _comparison_to_json,
+}
+
+
+def render_comparison(comparison: Comparison, fmt: str) -> str:
+    """Return a comparison of encoders as text, with control characters in names escaped.
+
+    Args:
+        comparison: The differences between the scores of encoders.
+        fmt: ``markdown`` or ``latex``, which have scores in points, as tables do; or ``csv`` or
+            ``json``, which have scores from -1 to 1, as results do.
+
+    Raises:
+        UnknownName: There is no such format.
+    """
+    write_comparison = look_up("format", fmt, WRITERS)
+    return escape_controls(write_comparison(comparison))
 
 
 def draw_comparison(comparison: Comparison) -> Chart:

@@ -432,7 +432,6 @@ def _make_records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
     for group in table.groups:
         for row in group.rows:
             for number_kind in KINDS_BY_SHOW[show or "both"]:
-                is_measured = number_kind == "measured"
                 if show == "merged" and number_kind == "published" and row.is_measured:
                     continue
                 numbers = {
@@ -441,17 +440,15 @@ def _make_records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
                 if not any(numbers.values()):
                     continue
                 record = _identify_record(table, group, row, number_kind)
+                is_measured = number_kind == "measured"
                 for key, number in numbers.items():
+                    cell = row.cell(key)
                     record |= _number_fields(key, number, row, further)
                     if key in further.with_published_row:
-                        record[f"{key}_published_row"] = (
-                            "" if is_measured else row.cell(key).published_key
-                        )
+                        record[f"{key}_published_row"] = "" if is_measured else cell.published_key
                     if key in further.with_significance:
-                        significance = row.cell(key).significance if is_measured else ""
-                        record[f"{key}_significance"] = significance
+                        record[f"{key}_significance"] = cell.significance if is_measured else ""
                     if key in further.with_bound:
-                        cell = row.cell(key)
                         has_bound = number_kind == "published" and cell.bound is not None
                         record[f"{key}_bound"] = _round_for_json(cell.bound) if has_bound else None
                         record[f"{key}_is_near"] = cell.is_near if has_bound else None
@@ -618,7 +615,9 @@ def _number_json(number: TableNumber) -> dict[str, Any]:
         {
             "value": _round_for_json(number.value),
             "deviation": _round_for_json(number.deviation),
-            "interval": [_round_for_json(bound) for bound in number.interval or ()] or None,
+            "interval": [_round_for_json(bound) for bound in number.interval]
+            if number.interval
+            else None,
             "seeds": number.seeds if number.seeds > 1 else None,
             "text": number.text,
         }

@@ -146,13 +146,13 @@ class TableFiller:
         facts_of_columns = list_columns(card)
         if not facts_of_columns:
             facts_of_columns = [ColumnFacts(task=task) for task in suites[card.suite].tasks]
-        columns = [_make_column(facts, card, catalogue) for facts in facts_of_columns]
-        averaged_tables: list[TableFiller | None] = []
-        for facts in facts_of_columns:
-            averaged_table = None
-            if facts.average_of:
-                averaged_table = cls.from_card(read_table_card(facts.average_of), catalogue)
-            averaged_tables.append(averaged_table)
+        columns = _make_columns(facts_of_columns, card, catalogue)
+        averaged_tables = [
+            cls.from_card(read_table_card(facts.average_of), catalogue)
+            if facts.average_of
+            else None
+            for facts in facts_of_columns
+        ]
         average_terms: list[list[str]] = []
         if card.average:
             # By default the average is over all columns. Columns in a list count as one term.
@@ -178,27 +178,23 @@ class TableFiller:
         average_facts = self.card.average
         decimals = self.card.decimals
         columns = list(self.task_columns)
-        if average_facts:
-            average = TableColumn(
-                key=AVERAGE,
-                head=average_facts.head,
-                kind="average",
-                decimals=decimals,
-                is_mixed=average_facts.composite,
-            )
-            columns.append(average)
         if self.card.delta:
             delta = TableColumn(key=DELTA, head="Δ", kind="delta", better="", decimals=decimals)
             columns.append(delta)
         if average_facts:
+            head = average_facts.head
+            average = TableColumn(
+                key=AVERAGE,
+                head=head,
+                kind="average",
+                decimals=decimals,
+                is_mixed=average_facts.composite,
+            )
             # The same average with more decimals, as its own column.
             exact_average = replace(
-                average,
-                key=EXACT,
-                head=f"{average_facts.head} (exact)",
-                kind="exact",
-                decimals=decimals + 4,
+                average, key=EXACT, head=f"{head} (exact)", kind="exact", decimals=decimals + 4
             )
+            columns.insert(len(self.task_columns), average)
             columns.append(exact_average)
         return columns
 
@@ -333,16 +329,15 @@ class TableFiller:
             spec = column.spec
             scores: ScoreBySeed = {}
             # A column that is not in points holds other numbers of papers, such as seconds.
-            if spec is not None and column.in_points and other_protocol != UNKNOWN:
-                used_spec = spec
+            if spec is not None and column.in_points:
                 if other_protocol is not None:
-                    used_spec = spec._replace(protocol=other_protocol)
-                scores = scores_by_seed(encoder_group, used_spec)
+                    spec = spec._replace(protocol=other_protocol)
+                scores = scores_by_seed(encoder_group, spec)
             scores_by_column[column.key] = scores
             if scores:
                 numbers[column.key] = _measured_number(scores, encoder_group, spec)
             if averaged_table:
-                numbers_of_table = averaged_table.measured_numbers(encoder_group)
+                numbers_of_table = averaged_table.measured_numbers(encoder_group, other_protocol)
                 if EXACT in numbers_of_table:
                     numbers[column.key] = numbers_of_table[EXACT]
         if self.card.average:
@@ -395,10 +390,8 @@ class TableFiller:
             The deviation in points; None if there are fewer than two seeds, or if the columns have
             different seeds.
         """
-        all_seeds = [set(scores) for scores in scores_by_column.values()]
-        seeds = all_seeds[0]
-        has_same_seeds = all(column_seeds == seeds for column_seeds in all_seeds)
-        if len(seeds) < 2 or not has_same_seeds:
+        seeds, *seeds_of_others = [scores.keys() for scores in scores_by_column.values()]
+        if len(seeds) < 2 or any(others != seeds for others in seeds_of_others):
             return None
         averages = []
         for seed in seeds:
@@ -485,6 +478,27 @@ def _average_spec(card: TableCard, average_facts: AverageFacts, metric: str) -> 
     )
 
 
+def _make_columns(
+    facts_of_columns: Sequence[ColumnFacts], card: TableCard, catalogue: Catalogue
+) -> list[TableColumn]:
+    """Make the columns of a table; see :func:`_make_column`.
+
+    Raises:
+        CardError: Two columns show the same scores, or a column cannot be made.
+    """
+    columns: dict[str, TableColumn] = {}
+    for facts in facts_of_columns:
+        column = _make_column(facts, card, catalogue)
+        spec, earlier = column.spec, columns.get(column.key)
+        if earlier:
+            if spec is None or spec == earlier.spec:
+                raise CardError(f"columns: '{column.key}' stands there twice")
+            # They differ in their protocol alone.
+            column = replace(column, key=f"{column.key}.{spec.protocol}")
+        columns[column.key] = column
+    return list(columns.values())
+
+
 def _make_column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> TableColumn:
     """Make a column of a table from its description in the table's card.
 
@@ -505,17 +519,19 @@ def _make_column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> T
     if not metric:
         raise CardError(f"columns: '{facts.task}' has neither a metric nor a protocol")
     # A task may have several columns, by other metrics or of other splits, with their own keys.
-    key = facts.task
-    if metric != default_metric or facts.split != "test":
-        key = f"{facts.task}.{facts.metric or facts.split}"
+    key_parts = [facts.task]
+    if metric != default_metric:
+        key_parts.append(metric)
+    if facts.split != "test":
+        key_parts.append(facts.split)
     # A suite has no card of a task, nor has a task that only papers score.
     has_card = not is_extra_or_suite(facts.task, catalogue)
     task_name = catalogue.task(facts.task).name if has_card else facts.task
     # Only columns of all published scores of a source name an aggregation; it may be empty.
     if facts.aggregation is not None:
-        key_parts = (facts.task, facts.split, metric, protocol, facts.aggregation)
-        key = ".".join(filter(None, key_parts))
+        key_parts = [facts.task, facts.split, metric, protocol, facts.aggregation]
         task_name = ", ".join(filter(None, (task_name, metric, facts.aggregation)))
+    key = ".".join(filter(None, key_parts))
     # A result's own score is the better the higher it is, whatever a user's evaluator calls it.
     metric_facts = Metric() if card.fields else METRICS[metric]
     spec = make_column_spec(facts, protocol, metric, catalogue)

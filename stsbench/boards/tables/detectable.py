@@ -156,20 +156,17 @@ def _name_of_measured_errors(table: Table, column: TableColumn) -> str:
     How far scores may be wrong was measured for some tasks. The name is that of the column's task,
     or ``MEAN`` if the column is the average of all these tasks. It is empty for any other column.
     """
-    if column.key == AVERAGE and is_mean_of_tasks(table):
-        return MEAN
+    return MEAN if column.key == AVERAGE and is_mean_of_tasks(table) else _measured_task(column)
+
+
+def _measured_task(column: TableColumn) -> str:
+    """Return the task of a column if the errors of such scores were measured; else empty."""
     spec = column.spec
     if column.kind != "task" or spec is None or spec.task not in read_spread().tasks:
         return ""
-    return spec.task if _has_measured_errors(column) else ""
-
-
-def _has_measured_errors(column: TableColumn) -> bool:
-    """Return whether a column's scores are of the protocol whose errors are known."""
-    spec = column.spec
-    if spec is None or spec.published_split != "test" or spec.metric != "spearman":
-        return False
-    return published_protocol(spec.protocol).aggregation == "all"
+    aggregation = published_protocol(spec.protocol).aggregation
+    is_measured = (spec.published_split, spec.metric, aggregation) == ("test", "spearman", "all")
+    return spec.task if is_measured else ""
 
 
 def is_mean_of_tasks(table: Table) -> bool:
@@ -179,15 +176,9 @@ def is_mean_of_tasks(table: Table) -> bool:
     the average is the mean over the lists, each with the mean of its columns.
     """
     columns = {column.key: column for column in table.columns}
-    averaged_columns = [columns[key] for term in table.average_terms for key in term]
-    measured_tasks = [
-        column.spec.task
-        for column in averaged_columns
-        if column.spec and _has_measured_errors(column)
-    ]
-    is_plain_mean = all(len(term) == 1 for term in table.average_terms)
-    has_no_others = len(measured_tasks) == len(averaged_columns)
-    return is_plain_mean and has_no_others and {*measured_tasks} == read_spread().tasks
+    # A column of another task has an empty name.
+    names = [_measured_task(columns[key]) for term in table.average_terms for key in term]
+    return len(names) == len(table.average_terms) and {*names} == read_spread().tasks
 
 
 def comparable_values(group: Group, key: str) -> dict[int, float]:

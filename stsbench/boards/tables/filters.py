@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 from stsbench.boards.published.encoder_facts import format_parameters
 from stsbench.boards.tables.table import (
+    AVERAGE,
     Row,
+    Show,
     Table,
     TableCell,
     TableColumn,
@@ -112,9 +114,9 @@ def add_fact_columns(table: Table, names: Sequence[str]) -> Table:
     Raises:
         UnknownName: There is no such column.
     """
-    requested = [look_up("column", name.lower(), FACT_COLUMNS) for name in dict.fromkeys(names)]
     heads = {column.head for column in table.columns}
-    columns = [column for column in requested if column.head not in heads]
+    requested = [look_up("column", name.lower(), FACT_COLUMNS) for name in names]
+    columns = [column for column in dict.fromkeys(requested) if column.head not in heads]
 
     def add_facts(row: Row) -> Row:
         """Return a row with the facts of its encoder in the new ``columns``, as far as known."""
@@ -122,9 +124,9 @@ def add_fact_columns(table: Table, names: Sequence[str]) -> Table:
         for column in columns:
             number = _find_fact(row, column.key)
             if number is not None:
-                # A row with results shows measured numbers, any other published ones.
-                cell = TableCell(measured=number) if row.results else TableCell(published=number)
-                cells[column.key] = cell
+                cells[column.key] = (
+                    TableCell(measured=number) if row.is_measured else TableCell(published=number)
+                )
         return replace(row, cells=cells)
 
     notes = list(table.notes)
@@ -152,7 +154,8 @@ def _find_fact(row: Row, name: str) -> TableNumber | None:
             return None
         return TableNumber(n_parameters, text=format_parameters(n_parameters))
     key = "ms_per_sentence" if name == MILLISECONDS else name
-    values = [float(result.run[key]) for result in row.results if result.run.get(key)]
+    results = row.results or row.clean_results
+    values = [float(result.run[key]) for result in results if result.run.get(key)]
     return TableNumber(statistics.median(values)) if values else None
 
 
@@ -229,12 +232,13 @@ class RowFilter:
             max_ms=max_ms,
         )
 
-    def apply(self, table: Table) -> Table:
+    def apply(self, table: Table, show: Show | None) -> Table:
         """Return a table with the rows that fit this filter only, sorted, and with added columns.
 
         ``self.columns`` are the columns of facts to add, ``self.sort`` the column to sort by (empty
         for none), and ``self.top`` the number of rows of each group (None for all). A note says how
-        many rows were omitted. Groups without a row are omitted.
+        many rows were omitted. Groups without a row are omitted. ``show`` are the kinds of numbers
+        that the user wants to see.
 
         Raises:
             UnknownName: There is no such column to sort by or to add.
@@ -257,14 +261,16 @@ class RowFilter:
                     # No fact speaks against the row, but one is not known.
                     unknown_rows.append(row)
             if sort_column:
-                fitting_rows = sort_rows(fitting_rows, sort_column)
+                fitting_rows = sort_rows(fitting_rows, sort_column, show)
             chosen_rows = fitting_rows[: self.top]
             n_omitted += len(group.rows) - len(chosen_rows)
             if chosen_rows:
                 groups.append(replace(group, rows=chosen_rows))
         notes = list(table.notes)
         table = replace(table, groups=groups)
-        if sort_column and not any(_find_number(row, sort_column) for row in table.rows()):
+        if self.sort and sort_column is None:
+            notes.append(f"not sorted by {AVERAGE}: these tasks have no mean")
+        if sort_column and not any(_find_number(row, sort_column, show) for row in table.rows()):
             is_mean = sort_column.kind in ("average", "exact")
             reason = "no row has scores of all tasks" if is_mean else "no row has one"
             notes.append(f"not sorted by {sort_column.key}: {reason}")
@@ -349,10 +355,11 @@ class RowFilter:
             words.append(f"the first {self.top} of each group")
         return ", ".join(words)
 
-    def _find_column(self, table: Table) -> TableColumn:
+    def _find_column(self, table: Table) -> TableColumn | None:
         """Return the column of a table to sort by, which the user has named in ``self.sort``.
 
-        The name may be the key or the head of the column, in upper or lower case.
+        The name may be the key or the head of the column, in upper or lower case. None for the
+        average of tasks that have no mean.
 
         Raises:
             UnknownName: The table has no such column.
@@ -360,29 +367,38 @@ class RowFilter:
         for column in table.columns:
             if self.sort.lower() in (column.key.lower(), column.head.lower()):
                 return column
+        if self.sort.lower() == AVERAGE:
+            return None
         keys = [column.key for column in table.columns]
         choices = [*keys, *FACT_COLUMNS]
         raise UnknownName("column", self.sort, choices, hint=f"has {', '.join(choices)}")
 
 
-def _find_number(row: Row, column: TableColumn) -> TableNumber | None:
-    """Return the number to sort a row by, the measured one if there is one; None if none."""
+def _find_number(row: Row, column: TableColumn, show: Show | None) -> TableNumber | None:
+    """Return the number to sort a row by; None if it has none.
+
+    It is the measured one if there is one, else the published one; or their difference if a user
+    wants to see differences (``show``) of scores.
+    """
     cell = row.cell(column.key)
+    if show == "difference" and column.kind != "fact":
+        return cell.difference
     return cell.measured or cell.published
 
 
-def sort_rows(rows: Sequence[Row], column: TableColumn) -> list[Row]:
+def sort_rows(rows: Sequence[Row], column: TableColumn, show: Show | None) -> list[Row]:
     """Return rows sorted by a column: the best number first, and rows without a number last.
 
-    The best is the highest if ``column.better`` is ``high``; otherwise, as for sizes and ranks, the
-    lowest comes first.
+    The best is the highest if ``column.better`` is ``high`` or the column is of differences to a
+    row; otherwise, as for sizes and ranks, the lowest comes first. ``show`` are the numbers that
+    are shown.
     """
 
     def sort_key(row: Row) -> tuple[bool, float]:
-        number = _find_number(row, column)
+        number = _find_number(row, column, show)
         if number is None:
             return True, 0.0
-        is_descending = column.better == "high"
+        is_descending = column.better == "high" or column.kind == "delta"
         return False, -number.value if is_descending else number.value
 
     return sorted(rows, key=sort_key)

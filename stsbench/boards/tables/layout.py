@@ -191,24 +191,20 @@ def _select_columns(
     rows = table.rows()
     columns = []
     for column in table.columns:
-        cells = [row.cell(column.key) for row in rows]
-        is_empty = not any(cell.number(kind) for cell in cells for kind in KINDS_BY_SHOW[show])
-        if column.kind == omitted_average or (table.is_board and is_empty):
+        numbers = [
+            row.cell(column.key).number(kind) for row in rows for kind in KINDS_BY_SHOW[show]
+        ]
+        if column.kind == omitted_average or (table.is_board and not any(numbers)):
             continue
         columns.append(column)
         is_average = column.kind in ("average", "exact")
-        if with_column and is_average and any(_has_interval(cell, show) for cell in cells):
+        has_intervals = any(number and number.interval for number in numbers)
+        if with_column and is_average and has_intervals:
             # The interval is in the cells of the average, so its column has the same key.
             columns.append(
                 TableColumn(key=column.key, head="95% interval", kind="interval", better="")
             )
     return columns
-
-
-def _has_interval(cell: TableCell, show: Show) -> bool:
-    """Return whether a number of a cell that is shown has an interval."""
-    numbers = map(cell.number, KINDS_BY_SHOW[show])
-    return any(number is not None and number.interval is not None for number in numbers)
 
 
 def _make_lines(
@@ -324,6 +320,9 @@ def _format_cell(
         exact: Print published scores with all digits of their source. Numbers that are not in
             points, such as steps of training, are always printed so.
     """
+    if column.kind == "fact":
+        # A fact is of the encoder, whichever of its numbers the line has.
+        number_kind = "measured" if cell.measured else "published"
     number = cell.number(number_kind)
     if number is None:
         return DisplayCell(NO_NUMBER)
@@ -403,8 +402,7 @@ def _rank_added_lines(
     for block in blocks:
         has_added_rows = any(line.row.is_added for line in block.lines)
         if has_added_rows:
-            other_blocks = [other_block for other_block in blocks if other_block is not block]
-            other_lines = [line for other_block in other_blocks for line in other_block.lines]
+            other_lines = [line for other in blocks if other is not block for line in other.lines]
             # Measured and published numbers together, as the paper's rows may have only the latter.
             # The lines come back in their order, those of this block first.
             all_lines = _rank_lines([*block.lines, *other_lines], columns, are_merged=True)

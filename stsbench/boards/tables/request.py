@@ -200,7 +200,17 @@ class TableRequest:
 
         Raises:
             DataError: The board has no number to show.
+            StsbenchError: The user asks for what such a board does not have.
         """
+        requested = {
+            "ranks": self.ranks,
+            "add": self.added,
+            "significance_against": self.reference,
+        }
+        for parameter in filter(requested.get, requested):
+            raise StsbenchError(
+                f"`{parameter}` has no effect on a board with MTEB's scores; leave it out"
+            )
         from stsbench.boards.mteb.board import MtebBoard
         from stsbench.boards.mteb.noise import estimate_errors, mark_near_rows
 
@@ -234,7 +244,7 @@ class TableRequest:
         Raises:
             DataError: No row is chosen.
         """
-        filtered_tables = [self.row_filter.apply(table) for table in tables]
+        filtered_tables = [self.row_filter.apply(table, self.show) for table in tables]
         tables_with_rows = [table for table in filtered_tables if table.groups]
         if not tables_with_rows:
             # The filter has added the last note, on how many rows do not fit.
@@ -306,18 +316,20 @@ class TableRequest:
             and self.protocol in (None, result.protocol["name"])
         ]
         results_by_protocol = group_by(suite_results, lambda result: protocol_part(result.protocol))
-        protocol_by_key = {key: results[0].protocol for key, results in results_by_protocol.items()}
-        protocols = dict(sorted(protocol_by_key.items(), key=lambda pair: protocol_key(pair[1])))
+        groups = sorted(
+            results_by_protocol.values(), key=lambda results: protocol_key(results[0].protocol)
+        )
+        protocols = [results[0].protocol for results in groups]
         # By default a suite's boards show measured rows only.
         board_facts = BoardFacts(published=self.show not in (None, "measured"))
         boards = []
-        for key, protocol in protocols.items():
+        for results, protocol in zip(groups, protocols, strict=True):
             card = _make_board_card(
-                name, suite, protocol, all_protocols=protocols.values(), board=board_facts
+                name, suite, protocol, all_protocols=protocols, board=board_facts
             )
             board = build_table(
                 suite.name or name,
-                results_by_protocol[key],
+                results,
                 self.catalogue,
                 card,
                 self.added,
@@ -398,17 +410,13 @@ class TableRequest:
     def own_tasks_beside(self, name: str) -> str:
         """Return the user's own tasks that the results have, and that a board does not show.
 
-        A task is the user's own if it is in no suite.
-
         Args:
             name: The suite of the board, or its comma list of tasks.
 
         Returns:
             A comma list of tasks; empty if there are none.
         """
-        suites = self.catalogue.suites().values()
-        suite_tasks = {task for suite in suites for task in suite.tasks}
-        tasks = {result.task for result in self.results} - suite_tasks
+        tasks = _own_tasks({result.task for result in self.results}, self.catalogue)
         return ",".join(sorted(tasks - {*find_suite(name, self.catalogue).tasks}))
 
     def _advise(self, tables: Sequence[Table]) -> list[DataError]:
@@ -592,5 +600,14 @@ def find_suite(name: str, catalogue: Catalogue) -> Suite:
     if ids in suites:
         return suites[ids]
     tasks = expand_names(ids, catalogue)
-    title = ", ".join(catalogue.task(task).name for task in tasks)
+    # The heads of the columns name the tasks.
+    title = "Own tasks"
+    if len(tasks) == 1 or {*tasks} != _own_tasks(tasks, catalogue):
+        title = format_some([catalogue.task(task).name for task in tasks], max_items=7)
     return Suite(name=title, tasks=tasks, average=False)
+
+
+def _own_tasks(tasks: Iterable[str], catalogue: Catalogue) -> set[str]:
+    """Return those of some tasks that are the user's own: that are in no suite."""
+    suites = catalogue.suites().values()
+    return {*tasks}.difference(*(suite.tasks for suite in suites))

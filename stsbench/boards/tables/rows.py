@@ -13,7 +13,6 @@ import msgspec
 
 from stsbench.boards.published.rows import (
     GroupFacts,
-    PublishedRow,
     RowFacts,
     list_rows,
     look_up_published_row,
@@ -128,15 +127,7 @@ def _paper_groups(filler: TableFiller, encoder_groups: Sequence[EncoderResults])
     for group in filler.card.groups:
         rows: list[Row] = []
         for facts in list_rows(group):
-            key = f"{filler.card.paper}/{filler.card.table}/{facts.row}"
-            published = look_up_published_row(key)
-            rows += _paper_rows(
-                filler,
-                group,
-                facts,
-                published,
-                encoder_groups=encoders_by_row.get(published.key, []),
-            )
+            rows += _paper_rows(filler, group, facts, encoders_by_row)
         yield Group(title=group.title, section=group.section, rows=rows)
 
 
@@ -144,8 +135,7 @@ def _paper_rows(
     filler: TableFiller,
     group: GroupFacts,
     facts: RowFacts,
-    published: PublishedRow,
-    encoder_groups: Sequence[EncoderResults],
+    encoders_by_row: Mapping[str, Sequence[EncoderResults]],
 ) -> Iterator[Row]:
     """Yield a row of a paper's table, with the measured numbers of the encoder that it is about.
 
@@ -156,19 +146,18 @@ def _paper_rows(
         filler: The columns of the table.
         group: The group of the row, as the table's card has it.
         facts: The row, as the table's card has it.
-        published: The row's published scores.
-        encoder_groups: The results of the encoders that it is about; may be empty.
+        encoders_by_row: Key of a published row -> the results of the encoders that it is about.
     """
+    published = look_up_published_row(f"{filler.card.paper}/{filler.card.table}/{facts.row}")
+    encoder_groups = encoders_by_row.get(published.key, [])
     label = facts.label or facts.row
     # A protocol that the card names for the whole group needs no symbol at each of its rows.
-    other_protocol = ""
-    if facts.protocol and facts.protocol != group.protocol:
-        other_protocol = facts.protocol
+    other_protocol = "" if facts.protocol == group.protocol else facts.protocol or ""
     first_encoder = encoder_groups[0] if encoder_groups else None
     numbers = filler.published_numbers(published, facts.protocol, metric=facts.metric)
     card = first_encoder.card if first_encoder else find_card(filler, published.encoder)
     misprint = read_misprints().get((published.key, ""))
-    row = make_encoder_row(
+    yield make_encoder_row(
         filler,
         label,
         first_encoder,
@@ -182,15 +171,14 @@ def _paper_rows(
         metric=facts.metric,
         traits=read_traits(filler.catalogue, card, published),
     )
-    yield row
-    row_without_published = replace(row, published_key="", quoted_from="", misprint="")
     for encoder_group in encoder_groups[1:]:
-        measured = filler.measured_numbers(encoder_group, facts.protocol)
-        yield replace(
-            row_without_published,
-            label=f"{label} [{encoder_group.state_tag or encoder_group.encoder}]",
-            cells=filler.make_cells(published={}, measured=measured),
-            results=encoder_group.results,
+        yield make_encoder_row(
+            filler,
+            f"{label} [{encoder_group.state_tag or encoder_group.encoder}]",
+            encoder_group,
+            protocol=facts.protocol,
+            other_protocol=other_protocol,
+            metric=facts.metric,
         )
 
 
@@ -250,11 +238,12 @@ def _clean_score_groups(
             ]
             if clean_results:
                 clean_group = encoder_group._replace(results=clean_results)
-                rows.append(make_encoder_row(filler, clean_group.name, clean_group, results=[]))
-        measured_rows = [row for row in rows if row.is_measured]
-        yield Group(
-            section=name[0].upper() + name[1:], rows=sorted(measured_rows, key=average_sort_key)
-        )
+                row = make_encoder_row(
+                    filler, clean_group.name, clean_group, results=[], clean_results=clean_results
+                )
+                if row.is_measured:
+                    rows.append(row)
+        yield Group(section=name[0].upper() + name[1:], rows=sorted(rows, key=average_sort_key))
 
 
 def describe_clean_scores(
@@ -326,7 +315,7 @@ def make_encoder_row(
         fields: Values of further fields of the row; they replace those that follow from the
             results and the published numbers.
     """
-    row_fields: dict[str, Any] = {}
+    row_fields: dict[str, Any] = {"protocol": protocol}
     if published is not None:
         row_fields["published_key"] = published.row.key
         row_fields["source"] = read_sources().papers[published.row.paper].name
@@ -365,8 +354,7 @@ def _board_rows(
         card = encoder_group.card
         label = encoder_group.name
         if card and with_published:
-            tag = encoder_group.state_tag
-            label = f"{card.name} [{tag}]" if tag else card.name
+            label = encoder_group._replace(label=card.name).name
         published = published_by_encoder.get(encoder_group.encoder) if card else None
         row = make_encoder_row(filler, label, encoder_group, published)
         if row.is_measured:
@@ -448,19 +436,9 @@ def _baseline_group(results: Sequence[Result], filler: TableFiller) -> Group:
         if spec and spec.metric == "accuracy" and (spec.task, spec.split) in share_by_split:
             share_by_key[column.key] = share_by_split[spec.task, spec.split]
     numbers = make_averaged_numbers(filler.average_terms, share_by_key)
-    if not numbers:
-        return Group(section="Baseline", rows=[])
     cells = {key: TableCell(measured=number) for key, number in numbers.items()}
-    return Group(
-        section="Baseline", rows=[Row(label="majority class", cells=cells, is_baseline=True)]
-    )
-
-
-class LabelledResults(NamedTuple):
-    """An encoder's results, and the label of its row; empty for the encoder's own name."""
-
-    encoder_group: EncoderResults
-    label: str
+    baseline = Row(label="majority class", cells=cells, is_baseline=True)
+    return Group(section="Baseline", rows=[baseline] if cells else [])
 
 
 class AddedRow(NamedTuple):
@@ -474,10 +452,15 @@ class AddedRow(NamedTuple):
 
     def has_any_of(self, results: Sequence[Result]) -> bool:
         """Return whether any of these is one of its results."""
-        return bool(set(map(_result_identity, self.results)) & set(map(_result_identity, results)))
+        identities = set(map(_result_identity, self.results))
+        return not identities.isdisjoint(map(_result_identity, results))
 
-    def select_groups(self, encoder_groups: Sequence[EncoderResults]) -> Iterator[LabelledResults]:
+    def select_groups(
+        self, encoder_groups: Sequence[EncoderResults]
+    ) -> Iterator[tuple[EncoderResults, str]]:
         """Yield the groups that hold results of this added encoder, each with the label of its row.
+
+        The label is empty for the encoder's own name.
 
         There are several if the encoder has results in several states, which tags distinguish.
 
@@ -489,7 +472,7 @@ class AddedRow(NamedTuple):
             label = self.label
             if label and len(groups) > 1 and group.state_tag:
                 label = f"{label} [{group.state_tag}]"
-            yield LabelledResults(group, label)
+            yield group, label
 
 
 def _result_identity(result: Result) -> Path | int:
@@ -559,10 +542,18 @@ def describe_gaps(
     # The columns by protocol and split; the usual split is empty.
     columns_by_scoring: dict[tuple[str, str], list[TableColumn]] = {}
     cannot_be_scored: list[TableColumn] = []
+    # A task that another evaluator scores is on a board of its own, and not missing here.
+    evaluators = {
+        column.spec.evaluator
+        for column in table.columns
+        if column.spec and any(other.cell(column.key).measured for other in table.rows())
+    }
     for column in table.columns:
         if column.kind != "task" or row.cell(column.key).measured:
             continue
         spec = column.spec
+        if table.is_board and spec and spec.evaluator not in evaluators:
+            continue
         if spec and column.in_points and spec.protocol and spec.task in scorable_names:
             split = "" if spec.published_split == "test" else spec.published_split
             columns_by_scoring.setdefault((spec.protocol, split), []).append(column)

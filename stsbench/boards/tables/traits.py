@@ -16,8 +16,9 @@ from stsbench.core.names import replaces_network
 
 ADDRESS = re.compile(r"https?://[^\s,]+")
 YEAR_IN_ADDRESS = re.compile(
-    r"arxiv\.org/abs/(?P<arxiv>\d\d)\d\d\.|aclanthology\.org/(?:(?P<acl>20\d\d)\.|[A-Z](?P<old>\d\d)-)"
+    r"arxiv\.org/abs/(?=\d{4}\.)(\d\d)|aclanthology\.org/(?:20(?=\d\d\.)|[A-Z](?=\d\d-))(\d\d)"
 )
+"""Its groups are the last two digits of the year, in addresses of arXiv and of the ACL."""
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -119,13 +120,7 @@ def _year_of_address(address: str) -> int | None:
     if address in years:
         return years[address]
     match = YEAR_IN_ADDRESS.search(address)
-    if match is None:
-        return None
-    if match["acl"]:
-        return int(match["acl"])
-    # Addresses of arXiv, and old ones of the ACL, have two digits of the year.
-    two_digits = match["arxiv"] or match["old"]
-    return int(f"20{two_digits}")
+    return int(f"20{match[1] or match[2]}") if match else None
 
 
 def _model_address(card: EncoderCard) -> str:

@@ -41,6 +41,8 @@ class _RowMeans(NamedTuple):
     """The indices of the tasks that each number is a mean over, by the key of its column."""
     results_by_task: Sequence[Sequence[Result]]
     """The results of the row, by the index of their task."""
+    score_names: Sequence[str]
+    """What these results call the scores that the row shows, by the index of the task."""
 
 
 def add_intervals(table: Table, progress: ProgressCallback | None) -> Table:
@@ -53,22 +55,20 @@ def add_intervals(table: Table, progress: ProgressCallback | None) -> Table:
         table: The table.
         progress: Called with the number of rows that are done, and of all.
     """
-    # Key of a column -> the scores that it shows.
-    spec_by_key = {column.key: column.spec for column in table.columns if column.spec}
-    rows_with_means = list(_find_means(table, spec_by_key))
+    rows_with_means = list(_find_means(table))
     if not rows_with_means:
         return table
     # The module is imported only if intervals are computed, because it takes long.
     from stsbench.significance.means import compute_mean_intervals
 
-    score_names = [_score_name(spec) for spec in spec_by_key.values()]
     # Python's id of a row -> the row with intervals that replaces it.
     new_rows: dict[int, Row] = {}
     # Labels of rows, each with a result that lacks something an interval needs.
     without_columns: list[tuple[str, Result]] = []
     without_sentences: list[tuple[str, Result]] = []
     with cached_values("means.json", dict[str, tuple[float, float]]) as interval_cache:
-        for n_done, (row, tasks_by_key, results_by_task) in enumerate(rows_with_means, start=1):
+        for n_done, row_means in enumerate(rows_with_means, start=1):
+            row, tasks_by_key, results_by_task, score_names = row_means
             groups_of_tasks = set(tasks_by_key.values())
             computed = compute_mean_intervals(
                 results_by_task, groups_of_tasks, score_names, interval_cache
@@ -86,8 +86,7 @@ def add_intervals(table: Table, progress: ProgressCallback | None) -> Table:
             "the results do not tell which items share a sentence", without_sentences
         ),
     ]
-    new_table = table.map_rows(lambda row: new_rows.get(id(row), row))
-    return _add_measured_notes(new_table, notes)
+    return _add_measured_notes(table.map_rows(lambda row: new_rows.get(id(row), row)), notes)
 
 
 def _describe_missing_intervals(
@@ -116,26 +115,24 @@ def _score_name(spec: ColumnSpec) -> str:
     return ".".join(filter(None, (spec.metric, aggregation)))
 
 
-def _find_means(table: Table, spec_by_key: Mapping[str, ColumnSpec]) -> Iterator[_RowMeans]:
+def _find_means(table: Table) -> Iterator[_RowMeans]:
     """Find the numbers of a table that are means, and the tasks that each is a mean over.
 
     A number of one task is a mean if it is over several seeds. The average is a mean over tasks.
+    The index of a task is the position of its column among those that have a ``spec``.
 
     Args:
         table: The table.
-        spec_by_key: Key of a column -> the scores that it shows. The index of a task is the
-            position of its column in this mapping.
 
     Yields:
-        Each row with such numbers; key of a column -> indices of the tasks that its number is a
-        mean over; and the results of the row, in a list for each task.
+        Each row with such numbers, and the results and scores that they are of.
     """
-    keys = list(spec_by_key)
+    columns = [column for column in table.columns if column.spec]
+    keys = [column.key for column in columns]
     averaged_tasks = _averaged_task_indices(table, keys)
     for row in table.rows():
-        results_by_task = [
-            select_column_results(row.results, spec) for spec in spec_by_key.values()
-        ]
+        specs = [spec for spec in map(row.spec, columns) if spec]
+        results_by_task = [select_column_results(row.results, spec) for spec in specs]
         tasks_by_key: dict[str, tuple[int, ...]] = {}
         for index, key in enumerate(keys):
             number = row.cell(key).measured
@@ -146,7 +143,8 @@ def _find_means(table: Table, spec_by_key: Mapping[str, ColumnSpec]) -> Iterator
         if averaged_tasks and has_average and has_all_results:
             tasks_by_key |= {AVERAGE: averaged_tasks, EXACT: averaged_tasks}
         if tasks_by_key:
-            yield _RowMeans(row, tasks_by_key, results_by_task)
+            score_names = list(map(_score_name, specs))
+            yield _RowMeans(row, tasks_by_key, results_by_task, score_names)
 
 
 def _averaged_task_indices(table: Table, task_keys: Sequence[str]) -> tuple[int, ...]:
@@ -247,8 +245,8 @@ def rank_table(
         results_by_task = [
             [result for result in row.results if takes_own_score(result, spec)] for spec in specs
         ]
-        has_results = any(results_by_task)
-        if has_results:
+        # The mean that a row of another protocol shows is not that of these results.
+        if row.protocol is None and any(results_by_task):
             results_by_row[row_index] = results_by_task
     from stsbench.significance.ranks import rank_rows
 
