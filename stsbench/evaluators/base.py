@@ -131,7 +131,8 @@ def inspect_embeddings(rows: EmbeddingRows) -> EmbeddingChecks:
     The embeddings are read block by block, because they may be larger than the memory.
 
     Returns:
-        The number of zero vectors, and whether all embeddings are the same.
+        The number of zero vectors, and whether all embeddings are the same (also true if there are
+        none).
     """
     zero_vectors = 0
     is_constant = True

@@ -116,6 +116,7 @@ class VerifiedFile:
             return None
         card = catalogue.task(result.task)
         try:
+            # Imports its class, which may be of a package that is not installed.
             EVALUATORS.load(card.evaluator)
         except StsbenchError as error:
             self.unverified_reasons.append(f"its evaluator is not here: {as_one_line(error)}")

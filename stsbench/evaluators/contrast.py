@@ -88,6 +88,7 @@ class ContrastEvaluator:
         if self.protocol.similarity is None:
             positive, *negatives = read_pair_scores(split, embed)
         else:
+            # The sentences of side 0, then those of side 1, and so on.
             embeddings = embed(split.texts())
             # Side 0 are the anchors, side 1 the positives, and further sides one negative each.
             # compare_sides returns a list with an element for each similarity, here one.

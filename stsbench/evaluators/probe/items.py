@@ -268,6 +268,7 @@ def make_items(split: AnySplit, embed: Embed, features: Features, memory: int) -
         kind = "pairs" if has_pairs else "single sentences"
         choices = "'abs_mul' or 'concat_mul_abs'" if has_pairs else "'u'"
         raise DataError(f"the task's {kind} need features {choices}, not '{features}'")
+    # ``embed`` returns views of embeddings, which are read only when their rows are taken.
     sides: list[EmbeddingRows] = [embed(side) for side in split.sides]
     bytes_per_float32 = 4
     if sum(bytes_per_float32 * side.shape[0] * side.shape[1] for side in sides) <= memory:
