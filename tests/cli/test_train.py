@@ -112,6 +112,7 @@ def test_a_dry_run_counts_and_trains_and_writes_nothing(stsbench, little, monkey
     with monkeypatch.context() as untrained:
         untrained.setattr(Learner, "__call__", None)
         forecast = stsbench.json(*little, "--dry-run")
+        assert stsbench.json(*little, "--dry-run", "--seeds", "0,0")["seeds"] == [0]
         shown = stsbench(*little, "--dry-run")
     assert (forecast["steps"], forecast["rows"], forecast["validations"]) == (12, 60, 3)
     assert forecast["parameters"] == 8032 and forecast["seconds"] is None

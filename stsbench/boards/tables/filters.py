@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from stsbench.boards.published.encoder_facts import format_parameters
 from stsbench.boards.tables.table import (
+    AVERAGE,
     Row,
     Show,
     Table,
@@ -267,6 +268,8 @@ class RowFilter:
                 groups.append(replace(group, rows=chosen_rows))
         notes = list(table.notes)
         table = replace(table, groups=groups)
+        if self.sort and sort_column is None:
+            notes.append(f"not sorted by {AVERAGE}: these tasks have no mean")
         if sort_column and not any(_find_number(row, sort_column, show) for row in table.rows()):
             is_mean = sort_column.kind in ("average", "exact")
             reason = "no row has scores of all tasks" if is_mean else "no row has one"
@@ -352,10 +355,11 @@ class RowFilter:
             words.append(f"the first {self.top} of each group")
         return ", ".join(words)
 
-    def _find_column(self, table: Table) -> TableColumn:
+    def _find_column(self, table: Table) -> TableColumn | None:
         """Return the column of a table to sort by, which the user has named in ``self.sort``.
 
-        The name may be the key or the head of the column, in upper or lower case.
+        The name may be the key or the head of the column, in upper or lower case. None for the
+        average of tasks that have no mean.
 
         Raises:
             UnknownName: The table has no such column.
@@ -363,6 +367,8 @@ class RowFilter:
         for column in table.columns:
             if self.sort.lower() in (column.key.lower(), column.head.lower()):
                 return column
+        if self.sort.lower() == AVERAGE:
+            return None
         keys = [column.key for column in table.columns]
         choices = [*keys, *FACT_COLUMNS]
         raise UnknownName("column", self.sort, choices, hint=f"has {', '.join(choices)}")

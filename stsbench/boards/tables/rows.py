@@ -542,10 +542,18 @@ def describe_gaps(
     # The columns by protocol and split; the usual split is empty.
     columns_by_scoring: dict[tuple[str, str], list[TableColumn]] = {}
     cannot_be_scored: list[TableColumn] = []
+    # A task that another evaluator scores is on a board of its own, and not missing here.
+    evaluators = {
+        column.spec.evaluator
+        for column in table.columns
+        if column.spec and any(other.cell(column.key).measured for other in table.rows())
+    }
     for column in table.columns:
         if column.kind != "task" or row.cell(column.key).measured:
             continue
         spec = column.spec
+        if table.is_board and spec and spec.evaluator not in evaluators:
+            continue
         if spec and column.in_points and spec.protocol and spec.task in scorable_names:
             split = "" if spec.published_split == "test" else spec.published_split
             columns_by_scoring.setdefault((spec.protocol, split), []).append(column)
