@@ -59,6 +59,7 @@ def typo(sentence: str, rng: np.random.Generator) -> str:
 
     The word has four letters or more. Its first and its last letter stay. The two letters differ,
     as a swap of equal letters changes nothing. A sentence without such a word is returned as it is.
+    Spaces alone divide words, so that a comma or an apostrophe counts as a letter of its word.
 
     Args:
         sentence: The sentence.
@@ -85,7 +86,8 @@ def typo(sentence: str, rng: np.random.Generator) -> str:
 def negate(sentence: str, rng: np.random.Generator) -> str:
     """Return the negation of a sentence.
 
-    * From a sentence with ``not``, ``never`` or ``n't`` the first of these is removed.
+    * From a sentence with ``not`` or ``never`` before a space, or ``n't`` at the end of a word, in
+      any case, the first of these is removed: of "can't" the letters "ca" remain.
     * Else ``not`` is added after the first auxiliary verb, such as "is" or "can".
     * A sentence without such a verb begins with "It is not true that".
 
@@ -168,7 +170,8 @@ def score_change(
         subset_weights=weigh_subsets(split.subset, aggregation="all"),
         metric="spearman",
     )
-    # A sample has the correlation of each seed, and how much each pair moves it.
+    # A sample has the correlation of each seed, (seeds,), and how much each pair moves it, (seeds,
+    # n). The two sides are paired by pairs of sentences, not by seeds; their means are subtracted.
     sample_before, sample_after = (
         ScoreSample(
             correlations.scores(side),
@@ -221,6 +224,7 @@ class Robustness(EncoderAnalysis):
             share of sentences that are as near to their negation as to their paraphrase.
         """
         split = subject.pairs()
+        # EDITS has the name of an edit, for example "typo" -> the edit.
         edit_rows = [self._measure_edit(subject, split, edit) for edit in EDITS]
         suppression_row = self._measure_suppression(subject, split)
         return EncoderFindings({"edits": edit_rows, "suppression": [suppression_row]})
@@ -298,6 +302,7 @@ class Robustness(EncoderAnalysis):
         to_negation = subject.cosines_of(sentences, negations)
         to_paraphrase = subject.cosines_of(sentences, paraphrases)
         is_suppressed = (to_negation >= to_paraphrase).astype(np.float64)
+        # Which pairs share a sentence: they are not independent. The interval is Wilson's.
         dependence = shared_sentences(sentences, paraphrases)
         low, high = share_interval(is_suppressed, dependence)
         return {
@@ -314,7 +319,8 @@ class Robustness(EncoderAnalysis):
 
         Args:
             tables: ``edits`` has a row for each edit and encoder: ``score_change``, and the bounds
-                ``low`` and ``high`` of its interval.
+                ``low`` and ``high`` of its interval. A dot is a ring if the interval contains 0.
+                The name of an edit that changes the meaning has its asterisk already.
             title: The title of the picture.
         """
         dots = []

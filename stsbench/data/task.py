@@ -161,16 +161,15 @@ def source_files(source: FileSource | None, split: str, data: Path | None) -> li
 
 
 def has_files(source: FileSource | None, split: str, data: Path | None) -> bool:
-    """Return whether every file of a split exists.
+    """Return whether a split has files and each of them exists.
 
     Args:
         source: The files in a task's card; None if it has none, and then the answer is no.
         split: The name of the split.
         data: The user's data folder; None if there is none.
     """
-    if source is None or source_folder(source, data) is None:
-        return False
-    return all(file.path.is_file() for file in source_files(source, split, data))
+    files = source_files(source, split, data)
+    return bool(files) and all(file.path.is_file() for file in files)
 
 
 def check_split_name(task: str, card: TaskCard, split: str) -> None:

@@ -475,7 +475,7 @@ def _reader_params(
         all_are_numbers = not target.non_numbers
         if all_are_numbers:
             # Labels of equal value, such as 1 and 1.0, stay sorted as text.
-            classes.sort(key=float)
+            classes.sort(key=lambda label: float(label.replace(",", ".")))
         params["classes"] = classes
     if split_column is not None:
         params["split_column"] = split_column
