@@ -105,7 +105,7 @@ def _save_modules(student: Student, folder: Path, middle_modules: Sequence[Any])
     Args:
         student: The trained encoder; ``test_pooling`` says how its hidden states are pooled.
         folder: The folder to write.
-        middle_modules: Modules of sentence-transformers between transformer and pooling.
+        middle_modules: Modules of the library before the pooling; none if that is ``mask``.
     """
     from sentence_transformers.sentence_transformer import modules
 

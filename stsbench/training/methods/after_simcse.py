@@ -162,7 +162,8 @@ class ESimCSE(ContrastiveLearner):
             # In the authors' code the copy begins with random weights, not the student's. Not
             # strict: the fresh model may have a pooler, which the student does not have.
             self.slow.model.load_state_dict(fresh_model.state_dict(), strict=False)
-            # The student's own head, no copy: it is trained with the student.
+            # The student's own head (a linear layer and tanh, or None), no copy: it is trained with
+            # the student.
             self.slow.head = student.head
         if self.slow is not None:
             # It stays in evaluation mode while the student is trained.

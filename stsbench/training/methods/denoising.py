@@ -181,7 +181,8 @@ class TSDAE(Learner):
 def _make_decoder(language_model: Any) -> Any:  # noqa: ANN401 - transformers is untyped
     """Make a decoder, which guesses the next token of a text from earlier ones and an embedding.
 
-    It shares all weights of ``language_model``, the same tensors, so that training one trains both.
+    It shares all weights of ``language_model`` (the same tensors, those of the head too), so that
+    training one trains both.
     Only the attention to the embedding has weights of its own, which are fresh.
 
     Args:

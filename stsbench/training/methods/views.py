@@ -347,6 +347,8 @@ class ConSERT(Learner):
             tokens = dict(batch[name])
             if kind == "shuffle":
                 tokens["position_ids"] = batch["positions"][f"{name} {index}"]
+            # The generator is passed too: if the backward pass computes a chunk again, its state is
+            # restored, and the cutoff is the same.
             yield self.student.embed(tokens, transform=transform, generator=generator)
 
 
