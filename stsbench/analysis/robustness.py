@@ -51,7 +51,12 @@ AUXILIARIES = frozenset(
     ).split()
 )
 WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
-NEGATION_PATTERN = re.compile(r"\b(?:not|never)\s+|n['’]t\b", re.IGNORECASE)
+POSITIVE_VERBS = {"cannot": "can", "can't": "can", "won't": "will", "shan't": "shall"}
+"""Negated verbs that change more than by ``n't``."""
+NEGATION_PATTERN = re.compile(
+    r"\b(?:not|never)\s+|\s+(?:not|never)\b|\b(?:cannot|(?:ca|wo|sha)n['’]t)\b|n['’]t\b",
+    re.IGNORECASE,
+)
 
 
 def typo(sentence: str, rng: np.random.Generator) -> str:
@@ -86,8 +91,8 @@ def typo(sentence: str, rng: np.random.Generator) -> str:
 def negate(sentence: str, rng: np.random.Generator) -> str:
     """Return the negation of a sentence.
 
-    * From a sentence with ``not`` or ``never`` before a space, or ``n't`` at the end of a word, in
-      any case, the first of these is removed: of "can't" the letters "ca" remain.
+    * From a sentence with ``not``, ``never`` or a word that ends in ``n't``, in any case, the first
+      of these is removed; "can't" and "cannot" become "can", "won't" becomes "will".
     * Else ``not`` is added after the first auxiliary verb, such as "is" or "can".
     * A sentence without such a verb begins with "It is not true that".
 
@@ -95,8 +100,10 @@ def negate(sentence: str, rng: np.random.Generator) -> str:
         sentence: The sentence.
         rng: Not used; all edits have this parameter.
     """
-    if NEGATION_PATTERN.search(sentence):
-        return NEGATION_PATTERN.sub("", sentence, count=1)
+    negation = NEGATION_PATTERN.search(sentence)
+    if negation is not None:
+        positive_verb = POSITIVE_VERBS.get(negation[0].lower().replace("’", "'"), "")
+        return f"{sentence[: negation.start()]}{positive_verb}{sentence[negation.end() :]}"
     words = sentence.split()
     for index, word in enumerate(words):
         if word.lower() in AUXILIARIES:

@@ -533,9 +533,10 @@ def _compare_file_with_items(
         return True
     if evaluator is not None:
         file.compare_with_items(result, items, evaluator)
-    is_built_in = card is not None and card.evaluator in EVALUATORS.table
-    if is_built_in:
-        cache[cache_key] = file.problems
+        # Without an evaluator nothing was compared, which is no outcome to remember.
+        is_built_in = card is not None and card.evaluator in EVALUATORS.table
+        if is_built_in:
+            cache[cache_key] = file.problems
     return True
 
 

@@ -108,18 +108,21 @@ def difference_variance(first: float, second: float, kappa: float, c: float) -> 
 
 
 def mark_undetectable(table: Table) -> Table:
-    """Return the table with a symbol behind each published score too near to the next better one.
+    """Return the table with each published score marked that is too near to the next better one.
 
-    It is too near if a test on the task's pairs could not tell the two apart. Scores are compared
-    within their group of rows and their column; misprints and rows by another protocol are not. A
-    note explains the symbol and what is assumed.
+    The cell gets ``is_near``, for which a symbol is printed. A score is too near if a test on the
+    task's pairs could not tell the two apart. Scores are compared within their group of rows and
+    their column; misprints and rows by another protocol are not. A note explains the symbol and
+    what is assumed.
 
     Raises:
         DataError: The errors of no column have been measured.
     """
-    # Key of a column -> the measured errors of scores on its task; see detectable_gap.
+    # Key of a column -> ``kappa`` and ``c``, the measured errors of scores on its task, or of the
+    # mean of all measured tasks; see detectable_gap. Other columns are missing.
     spread_by_key = {}
     for column in table.columns:
+        # A task's name or MEAN; empty if no errors of such scores were measured.
         spread_name = _name_of_measured_errors(table, column)
         if spread_name:
             spread_by_key[column.key] = read_spread().columns[spread_name]
@@ -160,7 +163,10 @@ def _name_of_measured_errors(table: Table, column: TableColumn) -> str:
 
 
 def _measured_task(column: TableColumn) -> str:
-    """Return the task of a column if the errors of such scores were measured; else empty."""
+    """Return the task of a column if the errors of such scores were measured; else empty.
+
+    They were measured for Spearman's correlation over all pairs of a test set, on a few tasks.
+    """
     spec = column.spec
     if column.kind != "task" or spec is None or spec.task not in read_spread().tasks:
         return ""
@@ -176,15 +182,17 @@ def is_mean_of_tasks(table: Table) -> bool:
     the average is the mean over the lists, each with the mean of its columns.
     """
     columns = {column.key: column for column in table.columns}
-    # A column of another task has an empty name.
+    # A column of another task has an empty name. There are as many columns as terms if each term is
+    # a single column.
     names = [_measured_task(columns[key]) for term in table.average_terms for key in term]
     return len(names) == len(table.average_terms) and {*names} == read_spread().tasks
 
 
 def comparable_values(group: Group, key: str) -> dict[int, float]:
-    """Return the published numbers of a column in a group of rows: index of the row -> number.
+    """Return the published numbers of a column in a group of rows: index of the row -> value.
 
-    Misprints are omitted, and so are rows by another protocol or metric than the column's.
+    Misprints are omitted, and so are rows by another protocol or metric than the column's: the
+    attributes of a row or cell with these are texts, which are empty for all other rows.
 
     Args:
         group: The rows.
@@ -215,7 +223,8 @@ def mark_gaps(group: Group, key: str, find_bound: Callable[[Row, Row], float]) -
     """Mark the published numbers of a group of rows that are too near to the next better one.
 
     The cell of each number gets ``bound``, the least difference from the next better number that a
-    test could see, and ``is_near``, whether the difference is below it.
+    test could see, and ``is_near``, whether the difference is below it. The best number, misprints
+    and numbers by another protocol get neither.
 
     Args:
         group: The rows.

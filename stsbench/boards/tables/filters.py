@@ -52,6 +52,8 @@ def read_languages() -> Mapping[str, Language]:
 def find_language(text: str) -> str:
     """Return the code of three letters of a language, from what a user has typed.
 
+    For the code of several languages it is that of the one which is meant: ``cmn`` for ``zho``.
+
     Args:
         text: The English name of the language, or its code of two or of three letters, in any case.
 
@@ -75,7 +77,8 @@ def parse_size(text: str) -> int:
     """Return the number of parameters of a network that a user has typed.
 
     Args:
-        text: ``500M`` for 500 million, ``1.5B`` for 1,500 million, or digits.
+        text: ``500M`` for 500 million, ``1.5B`` for 1,500 million, or digits; the units are K, M
+            and B, in upper or lower case.
 
     Raises:
         StsbenchError: The text is no such number.
@@ -124,6 +127,7 @@ def add_fact_columns(table: Table, names: Sequence[str]) -> Table:
         for column in columns:
             number = _find_fact(row, column.key)
             if number is not None:
+                # A fact is no score: it stands with the numbers that the row shows.
                 cells[column.key] = (
                     TableCell(measured=number) if row.is_measured else TableCell(published=number)
                 )
@@ -145,8 +149,9 @@ def _find_fact(row: Row, name: str) -> TableNumber | None:
 
     Args:
         row: The row. ``row.traits`` are facts from its card; its results hold measured ones.
-        name: The key of the fact's column: ``size`` for the number of parameters, or a key of what
-            results record about their run. Of several results the median counts.
+        name: The key of the fact's column: ``size`` for the number of parameters, ``ms`` for
+            milliseconds to embed a sentence, or a key of the numbers that results record about
+            their run (``result.run``). Of several results the median counts; 0 counts as unknown.
     """
     if name == "size":
         n_parameters = row.traits.parameters
@@ -154,6 +159,7 @@ def _find_fact(row: Row, name: str) -> TableNumber | None:
             return None
         return TableNumber(n_parameters, text=format_parameters(n_parameters))
     key = "ms_per_sentence" if name == MILLISECONDS else name
+    # A row of clean scores, over fewer test items, has no ``results``, so that it is never ranked.
     results = row.results or row.clean_results
     values = [float(result.run[key]) for result in results if result.run.get(key)]
     return TableNumber(statistics.median(values)) if values else None
@@ -237,15 +243,16 @@ class RowFilter:
 
         ``self.columns`` are the columns of facts to add, ``self.sort`` the column to sort by (empty
         for none), and ``self.top`` the number of rows of each group (None for all). A note says how
-        many rows were omitted. Groups without a row are omitted. ``show`` are the kinds of numbers
-        that the user wants to see.
+        many rows were omitted, for they do not fit or are below the top ones. Groups without a row
+        are omitted. ``show`` are the kinds of numbers that the user wants to see.
 
         Raises:
             UnknownName: There is no such column to sort by or to add.
         """
-        # A fact to sort by is shown as well.
+        # A fact to sort by is shown as well; FACT_COLUMNS has the columns of facts by their names.
         sort_facts = [self.sort.lower()] if self.sort.lower() in FACT_COLUMNS else []
         table = add_fact_columns(table, [*self.columns, *sort_facts])
+        # None also if the average is named, and the tasks have no mean.
         sort_column = self._find_column(table) if self.sort else None
         n_omitted = 0
         unknown_rows: list[Row] = []
@@ -288,6 +295,9 @@ class RowFilter:
         Args:
             n_omitted: How many rows are not shown.
             unknown_rows: Those of them that have a fact which is not known.
+
+        Returns:
+            A str, or an AdvisingNote: a str that has the remedy as an attribute.
         """
         rows = "1 row is" if n_omitted == 1 else f"{n_omitted} rows are"
         unknown = ""
@@ -299,6 +309,7 @@ class RowFilter:
         if self.max_ms is None or not untimed:
             return note
         rescore = make_rescore_remedy(untimed)
+        # ``store=None``: without stored embeddings.
         return AdvisingNote(
             f"{note}; embeddings that were stored already have no time",
             rescore._replace(arguments={**rescore.arguments, "store": None}),
@@ -319,7 +330,8 @@ class RowFilter:
         traits = row.traits
         checks: list[bool | None] = []
         if self.language:
-            # Some codes stand for several languages, of which one is meant.
+            # Some codes stand for several languages, of which one is meant: ``zho`` for ``cmn``.
+            # ``self.language`` is the code of that one.
             codes = {_member_code(code) for code in traits.languages}
             checks.append(self.language in codes if codes else None)
         if self.max_parameters is not None:
@@ -329,6 +341,7 @@ class RowFilter:
             has_license = traits.license.lower().startswith(self.license.lower())
             checks.append(has_license if traits.license else None)
         if self.only_open:
+            # True, False, or None if it is not known.
             checks.append(traits.is_open)
         if self.max_ms is not None:
             milliseconds = _find_fact(row, MILLISECONDS)
@@ -389,9 +402,10 @@ def _find_number(row: Row, column: TableColumn, show: Show | None) -> TableNumbe
 def sort_rows(rows: Sequence[Row], column: TableColumn, show: Show | None) -> list[Row]:
     """Return rows sorted by a column: the best number first, and rows without a number last.
 
-    The best is the highest if ``column.better`` is ``high`` or the column is of differences to a
-    row; otherwise, as for sizes and ranks, the lowest comes first. ``show`` are the numbers that
-    are shown.
+    A row's number is the measured one, else the published one; for scores it is their difference
+    if ``show`` is ``difference``. The best is the highest if ``column.better`` is ``high`` or the
+    column is of differences to a row; otherwise, as for sizes and ranks, the lowest comes first.
+    Rows with equal numbers keep their order.
     """
 
     def sort_key(row: Row) -> tuple[bool, float]:

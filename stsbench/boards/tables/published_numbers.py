@@ -33,6 +33,7 @@ def merge_published_rows(filler: TableFiller) -> dict[str, PublishedNumbers]:
         Name of the encoder, or ``paper/row`` for a row that names no encoder -> its row and
         numbers.
     """
+    # ``whole``: whether a published row of the board needs numbers in all columns.
     needs_all_columns = filler.card.board is None or filler.card.board.whole
     all_rows = read_published_rows().values()
     verified_rows = [
@@ -130,6 +131,7 @@ def merge_rows(
         The preferred row, and its numbers.
     """
     card = find_card(filler, encoder)
+    # ``published`` are the keys of published rows that are about the encoder.
     rank_by_key = {key: rank for rank, key in enumerate(card.published if card else ())}
 
     def sort_key(candidate: PublishedNumbers) -> tuple[int, int]:

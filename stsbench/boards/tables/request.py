@@ -114,6 +114,8 @@ class TableRequest:
         """
         card = read_table_card(name)
         filler = TableFiller.from_card(card, self.catalogue)
+        # Results on its tasks that are trusted and may share a table; ``omitted`` are notices on
+        # the others.
         selected = self._select_results(filler.all_tasks())
         results = selected.results
         table = build_table(
@@ -168,6 +170,7 @@ class TableRequest:
                 hint=f"suites with one: {format_some(suites_with_mean)}; on one task, compare the "
                 "encoders with each other",
             )
+        # Results on its tasks that may share a table; ``omitted`` are notices on the others.
         selected = self._select_results(suite.tasks)
         if is_mteb_board(suite, self.show, has_imported=bool(self.imported)):
             return self._make_mteb_board(name, suite, selected)
@@ -182,6 +185,7 @@ class TableRequest:
                 suite.name or name, results=[], catalogue=self.catalogue, card=card
             )
             boards.append(empty_board)
+        # Without results there is no board of a suite, but a table of ours may have its name.
         if self.show == "published" and not boards and name in list_tables():
             return self.make_table(name)
         # This adds the imported rows to the boards, too.
@@ -232,6 +236,8 @@ class TableRequest:
             raise DataError(f"there are no {kind} results of suite '{name}'")
         tables = self._filter_rows([table])
         if self.detectable:
+            # Scores nearer to the next better one than a test on the items can see are marked. The
+            # errors of a task were measured here, or are estimated from its number of pairs.
             errors = estimate_errors(board.tasks, self.catalogue)
             tables = [mark_near_rows(table, errors) for table in tables]
         return TableSet(tables, [*selected.omitted, *problems], advice=[])
@@ -244,6 +250,7 @@ class TableRequest:
         Raises:
             DataError: No row is chosen.
         """
+        # Groups without a row are omitted by the filter.
         filtered_tables = [self.row_filter.apply(table, self.show) for table in tables]
         tables_with_rows = [table for table in filtered_tables if table.groups]
         if not tables_with_rows:
@@ -315,7 +322,9 @@ class TableRequest:
             and result.split == split_by_task[result.task]
             and self.protocol in (None, result.protocol["name"])
         ]
+        # By the part of the protocol that is equal if and only if scores are comparable.
         results_by_protocol = group_by(suite_results, lambda result: protocol_part(result.protocol))
+        # In the order of the protocols' fields as text.
         groups = sorted(
             results_by_protocol.values(), key=lambda results: protocol_key(results[0].protocol)
         )
@@ -362,6 +371,7 @@ class TableRequest:
                 no row can be ranked or marked.
         """
         all_advice: list[DataError | str] = [*self._advise(tables), *advice]
+        # Two columns are added: the ranks that each row may have, and letters of tied rows.
         tables = rank_tables(tables, self.progress) if self.ranks else list(tables)
         if self.imported:
             from stsbench.boards.mteb.board import add_imported_rows
@@ -385,6 +395,7 @@ class TableRequest:
 
             columns = [column for table in tables for column in table.columns]
             shown_tasks = {column.spec.task for column in columns if column.spec is not None}
+            # The results whose scores are what their values per item give.
             trusted = list(
                 self.select_trusted(
                     result for result in self.reference.results if result.task in shown_tasks
@@ -488,6 +499,7 @@ def _make_board_card(
     differing_fields = [
         key for key in protocol if any(namesake.get(key) != protocol[key] for namesake in namesakes)
     ]
+    # Metric and aggregation, which stand in every title by their value alone, then the others.
     title_fields = dict.fromkeys([*TITLE_FIELDS, *differing_fields])
     details = ", ".join(
         str(protocol[key]) if key in TITLE_FIELDS else f"{key} {protocol[key]}"
@@ -531,6 +543,7 @@ def find_suite_id(name: str, catalogue: Catalogue) -> str:
     names = split_names(name)
     if len(names) > 1:
         return ",".join(find_suite_id(single_name, catalogue) for single_name in names)
+    # Empty if there is none; several for a name of MTEB's that several tasks of ours share.
     ids = find_task_or_suite_ids(name, catalogue)
     if len(ids) == 1:
         return ids[0]
@@ -599,8 +612,10 @@ def find_suite(name: str, catalogue: Catalogue) -> Suite:
     suites = catalogue.suites()
     if ids in suites:
         return suites[ids]
+    # The ids of the tasks, with suites replaced by their tasks.
     tasks = expand_names(ids, catalogue)
-    # The heads of the columns name the tasks.
+    # A task in no suite is the user's own. If all of several are, the title does not name them: the
+    # heads of the columns do.
     title = "Own tasks"
     if len(tasks) == 1 or {*tasks} != _own_tasks(tasks, catalogue):
         title = format_some([catalogue.task(task).name for task in tasks], max_items=7)

@@ -145,17 +145,19 @@ def _paper_rows(
     Args:
         filler: The columns of the table.
         group: The group of the row, as the table's card has it.
-        facts: The row, as the table's card has it.
+        facts: The row, as the table's card has it. Its protocol is the group's if it names none
+            itself, and None if both are scored as the columns say.
         encoders_by_row: Key of a published row -> the results of the encoders that it is about.
     """
     published = look_up_published_row(f"{filler.card.paper}/{filler.card.table}/{facts.row}")
     encoder_groups = encoders_by_row.get(published.key, [])
     label = facts.label or facts.row
-    # A protocol that the card names for the whole group needs no symbol at each of its rows.
+    # A row of another protocol gets a symbol, unless the card names it for the whole group.
     other_protocol = "" if facts.protocol == group.protocol else facts.protocol or ""
     first_encoder = encoder_groups[0] if encoder_groups else None
     numbers = filler.published_numbers(published, facts.protocol, metric=facts.metric)
     card = first_encoder.card if first_encoder else find_card(filler, published.encoder)
+    # By row and task; a misprint of a whole row has an empty task.
     misprint = read_misprints().get((published.key, ""))
     yield make_encoder_row(
         filler,
@@ -198,6 +200,8 @@ def _board_groups(
     if not with_published:
         return [Group(rows=sorted(rows, key=average_sort_key))]
     label_counts = Counter(row.label for row in rows)
+    # SECTIONS has the titles by supervision, in the order of the groups; the last is the empty one,
+    # of encoders whose supervision is not known.
     rows_by_supervision: dict[str, list[Row]] = {key: [] for key in SECTIONS}
     for row in rows:
         # The name of the paper is added to distinguish rows of the same label.
@@ -219,16 +223,17 @@ def _clean_score_groups(
     """Yield groups of rows with clean scores, one for each training text.
 
     A clean score is over those test items only that are not in a training text, which an encoder
-    may have seen. A group has a row for each encoder with such scores. The rows have no results, so
-    that they get neither intervals nor ranks.
+    may have seen. Its name is ``without`` and the text, such as ``without wiki1m``. A group has a
+    row for each encoder with such scores. The rows have no results, so that they get neither
+    intervals of their means nor ranks.
 
     Args:
         filler: The columns of the board.
         encoder_groups: The results of the measured encoders, with their clean scores.
     """
     results = [result for encoder_group in encoder_groups for result in encoder_group.results]
-    text_names = dict.fromkeys(clean.name for result in results for clean in result.clean)
-    for name in text_names:
+    names = dict.fromkeys(clean.name for result in results for clean in result.clean)
+    for name in names:
         rows = []
         for encoder_group in encoder_groups:
             clean_results = [
@@ -261,8 +266,8 @@ def describe_clean_scores(
     head_by_task = {
         column.spec.task: column.head for column in filler.task_columns if column.spec is not None
     }
-    # Name of the training text -> head of the column -> the counts as text.
-    counts_by_text: dict[str, dict[str, str]] = {}
+    # Name of the clean scores, such as "without wiki1m" -> head of the column -> counts as text.
+    counts_by_name: dict[str, dict[str, str]] = {}
     results = [result for encoder_group in encoder_groups for result in encoder_group.results]
     for result in results:
         if result.task not in head_by_task:
@@ -270,11 +275,11 @@ def describe_clean_scores(
         for clean in result.clean:
             # The subsets without a correlation of their own.
             lost_subsets = f" (none of {', '.join(clean.left_out)})" if clean.left_out else ""
-            count_by_head = counts_by_text.setdefault(clean.name, {})
+            count_by_head = counts_by_name.setdefault(clean.name, {})
             count_by_head[head_by_task[result.task]] = f"{clean.n:,} of {result.n:,}{lost_subsets}"
-    for text_name, count_by_head in counts_by_text.items():
+    for name, count_by_head in counts_by_name.items():
         counts = ", ".join(f"{head} {count}" for head, count in count_by_head.items())
-        yield f"{text_name}, items left: {counts}"
+        yield f"{name}, items left: {counts}"
 
 
 def _clean_results(result: Result, name: str) -> Iterator[Result]:
@@ -284,8 +289,9 @@ def _clean_results(result: Result, name: str) -> Iterator[Result]:
 
     Args:
         result: The result, with a clean score for each training text that its run excluded.
-        name: The name of the training text.
+        name: The name of the clean score: ``without`` and the text, such as ``without wiki1m``.
     """
+    # A clean score over too few items is None.
     for clean in result.clean:
         if clean.name == name and clean.score is not None and clean.interval is not None:
             yield msgspec.structs.replace(
@@ -313,7 +319,7 @@ def make_encoder_row(
         published: Its published numbers; None if there are none.
         protocol: The protocol of a row that is not scored as its columns say; else None.
         fields: Values of further fields of the row; they replace those that follow from the
-            results and the published numbers.
+            results and the published numbers. Without a card, ``traits`` are empty.
     """
     row_fields: dict[str, Any] = {"protocol": protocol}
     if published is not None:
@@ -354,6 +360,7 @@ def _board_rows(
         card = encoder_group.card
         label = encoder_group.name
         if card and with_published:
+            # The label, with the tag of the encoder's state if it has several.
             label = encoder_group._replace(label=card.name).name
         published = published_by_encoder.get(encoder_group.encoder) if card else None
         row = make_encoder_row(filler, label, encoder_group, published)
@@ -405,6 +412,7 @@ def _first_number_key(row: Row) -> tuple[int, float, str]:
     Rows with an average come first, the highest first. Then come those with a number in the first
     column, then those in the second, and so on. So numbers of two columns are never compared.
     """
+    # Cells are in the order of the columns.
     keys = [AVERAGE, *(key for key in row.cells if key != AVERAGE)]
     for column_index, key in enumerate(keys):
         cell = row.cell(key)
@@ -435,6 +443,7 @@ def _baseline_group(results: Sequence[Result], filler: TableFiller) -> Group:
         spec = column.spec
         if spec and spec.metric == "accuracy" and (spec.task, spec.split) in share_by_split:
             share_by_key[column.key] = share_by_split[spec.task, spec.split]
+    # The shares, and their average if there is one.
     numbers = make_averaged_numbers(filler.average_terms, share_by_key)
     cells = {key: TableCell(measured=number) for key, number in numbers.items()}
     baseline = Row(label="majority class", cells=cells, is_baseline=True)
@@ -460,9 +469,9 @@ class AddedRow(NamedTuple):
     ) -> Iterator[tuple[EncoderResults, str]]:
         """Yield the groups that hold results of this added encoder, each with the label of its row.
 
-        The label is empty for the encoder's own name.
-
-        There are several if the encoder has results in several states, which tags distinguish.
+        The label is that of the user, ``self.label``, with the group's tag if there are several;
+        it is empty if the user gave none, so that the row has the encoder's own name. There are
+        several groups if the encoder has results in several states, which tags distinguish.
 
         Args:
             encoder_groups: The results of all encoders, by encoder and state.
@@ -498,6 +507,7 @@ def _with_added_rows(
         encoder_groups: The results of the measured encoders.
         added_rows: The encoders that the user adds.
     """
+    # Pairs of an encoder's results and the user's label, which is empty if there is none.
     added = [labelled for row in added_rows for labelled in row.select_groups(encoder_groups)]
     if filler.card.board is None:
         rows = [
@@ -589,6 +599,7 @@ def describe_hidden(
     Returns:
         The notice; empty if there are no such encoders.
     """
+    # The files of results, for the same file may be read several times.
     shown_results = {_result_identity(result) for row in table.rows() for result in row.results}
     hidden_names = []
     for encoder_group in encoder_groups:
