@@ -152,8 +152,10 @@ class EncoderOnTask:
                 None: the encoder embeds.
 
         Returns:
-            The score with its 95% interval, and further numbers.
+            The score with its 95% interval, and further numbers; none is times 100.
         """
+        # An evaluator is a function of the splits that the score needs, by name, and an embedding
+        # function.
         return self.task.evaluator(self.task.splits, embed or self.embed, seed=0)
 
     def make_engines(
@@ -175,6 +177,7 @@ class EncoderOnTask:
         from stsbench.encoders.transformer.encoder import embed_in_one_pass
 
         engines = {
+            # The store is in memory if self.store is None.
             key: Engine(encoder, open_store(self.store, encoder), on_progress=self.progress)
             for key, encoder in encoders.items()
         }
@@ -249,6 +252,7 @@ class EncoderAnalysis(Analysis):
             measurements[subject.name] = findings.measurement
         if not measurements:
             raise DataError("none of the encoders can be measured")
+        # Empty for an analysis that compares nothing.
         comparison_tables = self.compare_encoders(measurements)
         return {**rows_by_table, **comparison_tables}
 
@@ -357,6 +361,7 @@ class AnalysisContext:
         """
         names = self.plan.encoders
         catalogue = self.plan.catalogue
+        # Embeds as a run does, but raises an error at the first failure.
         context = RunContext(self.plan, self.callbacks.with_raised_failures())
         # A spec is an encoder as a user writes it; that of one seed of a recipe is recipe@3.
         specs_of_all_seeds = [spec for name in names for spec in expand_recipe(name, catalogue)]
@@ -372,7 +377,8 @@ class AnalysisContext:
                 self.callbacks.on_failure(spec, problem)
                 continue
             embedder = context.make_embedder(named_encoder, [self.loaded_task], context.callbacks)
-            # A seed that the user did not write has its spec as its name.
+            # A seed that the user did not write has its spec as its name, as recipe@3; any other
+            # encoder has its name in results.
             yield EncoderOnTask(
                 name=named_encoder.name if spec in names else spec,
                 named_encoder=named_encoder,
@@ -391,6 +397,7 @@ class AnalysisContext:
         """
         folder = read_folder(self.plan.results_folder)
         task = self.planned_task
+        # A result holds its protocol as a dict of the name and all fields, as task.protocol does.
         cell_fields = (task.name, task.split, dict(task.protocol))
         results = (
             result
@@ -400,6 +407,7 @@ class AnalysisContext:
         checked = believe(results, self.plan.catalogue)
         for problem in (*folder.problems, *checked.problems):
             self.callbacks.on_notice(problem.message)
+        # Results whose score could not be recomputed; they are returned too.
         if checked.unverified:
             self.callbacks.on_notice(checked.notice)
         return checked.results
@@ -410,7 +418,8 @@ def make_analysis(name: str, parameters: Mapping[str, Any]) -> Analysis:
 
     Args:
         name: The name of an analysis in the registry ``ANALYSES``, for example ``spectrum``.
-        parameters: Name of a parameter of the analysis's ``__init__`` -> its value.
+        parameters: Name of a parameter of the analysis's ``__init__`` -> its value; the others have
+            their defaults.
 
     Raises:
         UnknownName: No analysis or parameter has this name.
@@ -439,7 +448,8 @@ def analyse(
         callbacks: ``on_failure`` is called for each encoder that cannot be measured.
 
     Returns:
-        The tables, with the names of the task, the split, the protocol and the encoders.
+        The tables, with the names of the task, the split and the encoders, and the protocol as the
+        user wrote it.
 
     Raises:
         StsbenchError: The plan has several tasks, or data that the analysis needs are missing.
@@ -470,6 +480,7 @@ def _embed_task_first(embedder: TaskEmbedder, task: PlannedTask) -> Embed:
     # The cache makes all calls but the first one return at once.
     @cache
     def prepare_once() -> Embed:
+        # The tasks whose sentences are embedded, and all tasks of the run.
         embedder.prepare([task], [task])
         return embedder.embed_function(task)
 
@@ -516,7 +527,7 @@ def _findings_csv(result: AnalysisResult) -> str:
     """Return all tables of an analysis as one CSV text.
 
     The first column, ``table``, has the name of the table. A column that a table lacks is empty in
-    its rows.
+    its rows, and so is NaN.
     """
     rows_by_table = _to_plain(result)["tables"]
     csv_rows = [{"table": table, **row} for table, rows in rows_by_table.items() for row in rows]

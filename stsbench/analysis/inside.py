@@ -82,8 +82,8 @@ class Layers(EncoderAnalysis):
                 score = scores.score
                 low, high = scores.interval
             except EncoderError:
-                # The first token's word embedding is the same in every sentence, so layer 0 has no
-                # correlation under cls.
+                # All cosines are equal, so there is no correlation: under cls in layer 0, where the
+                # first token's word embedding is the same in every sentence.
                 score = low = high = float("nan")
             rows.append(
                 {"pooling": pooling, "layer": layer, "score": score, "low": low, "high": high}
@@ -94,7 +94,8 @@ class Layers(EncoderAnalysis):
         """Draw the score of each layer, in one panel per encoder.
 
         ``self.picture`` is ``heat`` for a map of poolings by layers, or ``lines`` for one line a
-        pooling. Lines have no point for a layer without a score.
+        pooling. The score of a layer without one is NaN: its cell is empty, and its line
+        has no point.
 
         Args:
             tables: ``layers`` has a row for each pooling of each layer of each encoder.
@@ -188,6 +189,7 @@ def layer_engines(
         # Embeddings of the last layer are stored under its other number, -1.
         layer_number = -1 if layer == depth else layer
         pooling = Pooling.parse(f"{name}({layer_number})")
+        # A copy of the transformer with this pooling, which shares the loaded model.
         encoders[name, layer] = with_pooling(base, pooling)
     return subject.make_engines(base, encoders)
 
@@ -235,8 +237,8 @@ def near_vectors(x: npt.NDArray[np.floating], rows: IntArray, k: int) -> NearVec
         is_itself = rows[:, None] == np.arange(start, start + len(vectors))
         distances[is_itself] = np.inf
         products[is_itself] = -np.inf
-        # The k nearest so far and those of this block; the largest products are the smallest with
-        # the opposite sign.
+        # The k nearest so far and those of this block, in any order until the end; the largest
+        # products are the smallest with the opposite sign.
         distances = np.concatenate([nearest_distances, distances], axis=1)
         nearest_distances = _k_smallest(distances, k)
         negative_products = np.concatenate([-largest_products, -products], axis=1)
@@ -253,14 +255,16 @@ def _k_smallest(values: Float64Array, k: int) -> Float64Array:
 def read_counts(name: str) -> list[str]:
     """Read a file of words and their counts; return the words, the most frequent first.
 
-    A word on several lines has the sum of their counts.
+    A word on several lines has the sum of their counts. Equally frequent words keep the order of
+    their first lines.
 
     Args:
-        name: The path of the file, or its name in the folder ``STSBENCH_VECTORS``.
+        name: The path of the file, which is tried first, or its name in ``STSBENCH_VECTORS``.
 
     Raises:
         DataError: There is no such file, or a line of it is not a word, a space and a count.
     """
+    # None if STSBENCH_VECTORS is not set.
     folder = settings.vectors_folder()
     candidates = [Path(name)]
     if folder:
@@ -316,7 +320,8 @@ class TokenFrequency(EncoderAnalysis):
         """Measure the word embeddings of one encoder, and score it without frequent tokens.
 
         ``self.counts`` is a file of words and how often they occur. ``self.removed`` are numbers of
-        most frequent tokens: for each number the task is scored by embeddings without them.
+        most frequent tokens: for each number the task is scored by embeddings without them, and for
+        0 by those of all tokens. Removed are the tokens most frequent in the sentences of the task.
 
         Args:
             subject: The encoder, a transformer or one of word vectors, with the task.
@@ -353,9 +358,9 @@ class TokenFrequency(EncoderAnalysis):
 
         * ``from`` and ``to``, the ranks, and ``words``, how many of the band have a vector;
         * ``norm``, the mean length of their vectors;
-        * ``distance_3`` and others, the mean distance of a word to its 3 nearest other words, and
-          ``product_3``, the mean of its 3 largest dot products with other words. Both are over
-          ``self.sample`` words of the band, drawn with ``self.seed``.
+        * ``distance_3`` and others, the mean Euclidean distance of a word to its 3 nearest other
+          words in x, and ``product_3``, the mean of its 3 largest dot products with other words.
+          Both are over at most ``self.sample`` words of the band, drawn with ``self.seed``.
 
         A band is omitted if none of its words has a vector, or if x has too few vectors.
 
@@ -372,7 +377,8 @@ class TokenFrequency(EncoderAnalysis):
             if len(rows) < 1 or len(x) <= max_neighbours:
                 continue
             sampled_rows = np.sort(rng.permutation(rows)[: self.sample])
-            # Distances and dot products, (sampled words, max_neighbours), the nearest first.
+            # Distances and dot products to other words, (sampled words, max_neighbours), the
+            # nearest first.
             near = near_vectors(x, sampled_rows, max_neighbours)
             yield {
                 "from": low,
@@ -388,8 +394,8 @@ class TokenFrequency(EncoderAnalysis):
 
         Args:
             tables: ``removal`` has the score of each encoder without the most frequent tokens,
-                ``bands`` the lengths and distances of its word vectors. ``self.picture`` is the
-                name of the table that is drawn.
+                ``bands`` the lengths and distances of its word vectors. ``self.picture``,
+                ``removal`` or ``bands``, is the table that is drawn.
             title: The title of the picture.
         """
         if self.picture == "bands":
@@ -402,6 +408,7 @@ class TokenFrequency(EncoderAnalysis):
             x_label="most frequent tokens that are left out of the mean",
             y_label="score × 100",
             title=title,
+            # Linear from 0 to 1, and a logarithm to base 2 from 1 on.
             x_scale="log2p1",
         )
 
@@ -429,6 +436,7 @@ def _word_vectors(encoder: WordsEncoder, words: Sequence[str]) -> _WordEmbedding
     # The row of each word in the encoder's own table of vectors; -1 for a word without one.
     vector_rows = encoder.vectors.find(words)
     has_vector = vector_rows >= 0
+    # Their vectors, read from the encoder's file.
     x = encoder.vectors.take(vector_rows[has_vector])
     # x has the vectors in the order of the words, so the index of a word's vector is the number of
     # words before it that have one.
@@ -473,7 +481,7 @@ def _embeds_without_tokens(
 
     Returns:
         ``(n, function)`` pairs. Each function returns the embeddings of sentences, (sentences, d),
-        without the n most frequent tokens of the vocabulary.
+        without the n most frequent tokens; a sentence of no other tokens has a zero vector.
 
     Raises:
         EncoderError: The encoder is no transformer, or its pooling is not the mean.
@@ -487,7 +495,7 @@ def _embeds_without_tokens(
             f"'{subject.name}' takes no mean over tokens; give it as '{subject.name}+pooling=mean'"
         )
     tokenized_sentences = base.tokenize(subject.task.texts())
-    # The most frequent token ids first.
+    # The most frequent token ids first; of equally frequent ones, that which occurs first.
     token_ids = frequent_tokens(tokenized_sentences, max(removed_counts))
     encoders = {
         n_removed: PartialMeanEncoder(base, token_ids[:n_removed], name=subject.name)
@@ -514,7 +522,8 @@ class _TokenRemovedEncoder:
         """Return the mean of the vectors of each sentence's words but the removed ones, (n, d).
 
         A bag is the words of one sentence, as rows of ``self.base``'s table of word vectors;
-        ``self.removed_rows`` are the rows of the removed words.
+        ``self.removed_rows`` are the rows of the removed words. Words without a vector are in no
+        bag. A sentence of which no word remains has a zero vector.
         """
         bags = [
             [row for row in bag if row not in self.removed_rows]
@@ -547,7 +556,7 @@ def _embeds_without_words(
     for n_removed in removed_counts:
         removed_rows = frozenset(frequent_rows[:n_removed])
         reduced = _TokenRemovedEncoder(base=encoder, removed_rows=removed_rows, name=encoder.name)
-        # Without a folder, the store is in memory.
+        # A function that embeds sentences and stores what it embedded: without a folder, in memory.
         engine = Engine(reduced, EmbeddingStore(folder=None))
         embed_functions.append((n_removed, engine))
     return embed_functions

@@ -62,7 +62,8 @@ def overlap(first: str, second: str) -> str:
     """Classify how many words two sentences have in common: ``low``, ``middle`` or ``high``.
 
     The share is the number of words in both sentences over that of words in either one (Jaccard):
-    low below 0.3, high from 0.6. Two sentences without words have a low overlap.
+    low below 0.3, high from 0.6. Words are in lower case, and each counts once. Two sentences
+    without words have a low overlap.
 
     Args:
         first: The first sentence.
@@ -98,7 +99,7 @@ def negation(first: str, second: str) -> str:
 def numbers_in(sentence: str) -> set[str]:
     """Return the numbers of a sentence, in digits and without commas.
 
-    Numbers up to ten may be written as words: "ten" and "10" are both ``10``.
+    Numbers up to ten may be written as words, in any case: "ten" and "10" are both ``10``.
     """
     digits = re.findall(r"\d+(?:[.,]\d+)*", sentence)
     numbers_in_digits = {number.replace(",", "") for number in digits}
@@ -112,6 +113,7 @@ def names_in(sentence: str) -> set[str]:
     """Return the likely names of a sentence, in lower case.
 
     They are the words that begin with a capital, without the first word of the sentence and "I".
+    A word is letters and digits with at most one apostrophe inside, so a hyphen divides words.
     The set is empty for a sentence that is all in capitals.
     """
     if sentence.isupper():
@@ -187,11 +189,11 @@ def pair_costs(cosines: Float64Array, gold: Float64Array) -> Float64Array:
     """Return what each pair costs Spearman's correlation, (n,): the mean cost is 1 - correlation.
 
     The cost of a pair is half the squared difference of its two ranks, by cosine and by gold score,
-    where ranks are scaled to mean 0 and standard deviation 1.
+    where ranks are scaled to mean 0 and standard deviation 1. Equal values share their mean rank.
 
     Args:
-        cosines: The cosine of each pair, (n,).
-        gold: The gold score of each pair, (n,).
+        cosines: The cosine of each pair, (n,); not all equal, else all costs are NaN.
+        gold: The gold score of each pair, (n,); not all equal either.
     """
     # With ranks of mean 0 and deviation 1, the correlation is the mean of their product, and the
     # mean of half the squared gap is 1 less that.
@@ -274,7 +276,7 @@ def _rank_influence(values: Float64Array, factors: Float64Array) -> Float64Array
     the same value. The mean over all pairs is subtracted, because the mean of influences is 0.
 
     Args:
-        values: The values that are ranked, (n,).
+        values: The values that are ranked, (n,); not all equal.
         factors: What the rank of each pair is multiplied by, (n,).
 
     Returns:
@@ -283,7 +285,8 @@ def _rank_influence(values: Float64Array, factors: Float64Array) -> Float64Array
     # From -1/2 to 1/2; plus 1/2 it is the share of pairs with a lower value.
     ranks = centred_ranks(values)
     mean_effect = (factors * (ranks + 0.5)).mean()
-    # weighted_rank_sums() adds up, for each pair, the factors of all pairs with a higher value.
+    # weighted_rank_sums() adds up, for each pair, the factors of all pairs with a higher value and
+    # half of those with the same value, and divides the sum by n.
     effects = weighted_rank_sums(values, factors) - mean_effect
     # For ranks with standard deviation 1.
     return effects / ranks.std()  # type: ignore[no-any-return]
@@ -346,8 +349,9 @@ class Mistakes(EncoderAnalysis):
 
         Returns:
             The table ``slices``, with the cost of each kind of pairs, and ``worst``, with the
-            ``self.k`` pairs of largest error. The measurement, for comparisons, is the cosine and
-            the error of each pair.
+            gold score, the cosine, the error and the sentences of the ``self.k`` pairs whose error
+            is farthest from 0, the farthest first. The measurement, for comparisons, is the pairs
+            with the cosine and the error of each.
         """
         pairs = subject.pairs()
         cosines = subject.cosines
@@ -371,7 +375,9 @@ class Mistakes(EncoderAnalysis):
                 each. A rank error is the rank by cosine less the rank by gold score.
 
         Returns:
-            The table ``differ``: the names of the two encoders, the cosine of each, and the pair.
+            The table ``differ``: the names of the two encoders, the cosine of each, the gold score
+            and both sentences. A difference is that of the two rank errors, the farthest from 0
+            first.
         """
         rows: list[PlainRow] = []
         for (first_name, first), (second_name, second) in combinations(measurements.items(), 2):
@@ -392,7 +398,7 @@ class Mistakes(EncoderAnalysis):
         Args:
             tables: ``slices`` has a row for each kind of pairs and encoder: the rule (``slicing``),
                 the ``kind``, and ``excess``, its cost above the mean, with the bounds of its 95%
-                interval.
+                interval, all three in points already. A dot is a ring if its interval contains 0.
             title: The title of the picture.
         """
         dots = []
@@ -427,6 +433,7 @@ def _slice_rows(pairs: PairSplit, cosines: Float64Array) -> list[PlainRow]:
             n_members = int(members.sum())
             # A kind of one pair, or of all pairs but one, has no interval.
             if 1 < n_members < pairs.n - 1:
+                # The fields are cost, excess, and the bounds of each, such as excess_low.
                 costs = slice_cost(cosines, pairs.gold, members, sharing)
                 points = {key: 100 * value for key, value in costs._asdict().items()}
                 rows.append({"slicing": rule_name, "kind": kind, "n": n_members, **points})

@@ -76,6 +76,7 @@ class AlignmentAndUniformity(EncoderAnalysis):
         texts = distinct_texts[::step]
         encoder_row: PlainRow = {
             "alignment": _mean_alignment(subject, pairs, positives),
+            # The log of the mean of exp(-t * squared distance) over all pairs of unit embeddings.
             "uniformity": uniformity(subject.embed_in_memory(texts), self.t),
             "score": subject.score().score,
             "positives": len(positives),
@@ -83,6 +84,7 @@ class AlignmentAndUniformity(EncoderAnalysis):
         }
         # The record of its training; None for an encoder that was not trained here.
         run = subject.named_encoder.run
+        # Each validation is a dict: the name of a measure -> its value.
         validations = run.record.get("curve", []) if run is not None else []
         keys = ("step", "alignment", "uniformity", "score")
         training_rows: list[PlainRow] = []
@@ -102,6 +104,7 @@ class AlignmentAndUniformity(EncoderAnalysis):
                 of its training, both with ``alignment``, ``uniformity`` and ``score``.
             title: The title of the picture.
         """
+        # A point has uniformity as x and alignment as y. Points with the same `joined` are joined.
         points = [
             _alignment_point(row, panel="", name=row["encoder"]) for row in tables["encoders"]
         ]
@@ -120,6 +123,8 @@ class AlignmentAndUniformity(EncoderAnalysis):
 
 def _mean_alignment(subject: EncoderOnTask, pairs: PairSplit, positives: list[int]) -> float:
     """Return the alignment of some pairs: the mean squared distance of their two embeddings.
+
+    Embeddings are scaled to length 1 first; a zero vector stays one.
 
     Only ``ROWS_AT_ONCE`` pairs are in memory at once.
 
@@ -158,7 +163,7 @@ def collapse(cosines: Float64Array, gold: Float64Array, *, bins: int = 5) -> flo
     Args:
         cosines: The cosine of each pair, (n,).
         gold: The gold score of each pair, (n,).
-        bins: The number of bins.
+        bins: The number of bins, of equal width from the lowest gold score to the highest.
 
     Returns:
         The ratio; NaN if either bin is empty.
@@ -207,11 +212,11 @@ class GoldAgainstCosine(EncoderAnalysis):
             subject: The encoder, with the task.
 
         Returns:
-            Three tables. ``encoders`` has one row: the score, the mean and the deviation of the
-            cosines, the share from 0.6 upwards, and their collapse (the mean cosine of the lowest
-            bin of gold scores over that of the highest). ``bins`` has the quartiles of the cosines
-            in each of ``self.bins`` bins of gold scores. ``pairs`` has the gold score and the
-            cosine of at most ``MAX_DRAWN_PAIRS`` pairs.
+            Three tables. ``encoders`` has one row: the score by the task's protocol, the mean and
+            the deviation of the cosines, the share from 0.6 upwards, and their collapse (the mean
+            cosine of the lowest bin of gold scores over that of the highest). ``bins`` has the
+            quartiles of the cosines in each of ``self.bins`` bins of gold scores. ``pairs`` has the
+            gold score and the cosine of at most ``MAX_DRAWN_PAIRS`` pairs.
         """
         cosines = subject.cosines
         gold = subject.pairs().gold
@@ -235,7 +240,8 @@ class GoldAgainstCosine(EncoderAnalysis):
         """Yield the quartiles of the cosines of each bin of gold scores that is not empty.
 
         The range of gold scores is divided into ``self.bins`` bins of equal width. A row has the
-        edges of the bin, ``from`` and ``to``, its number of pairs ``n``, and the quartiles.
+        edges of the bin, ``from`` and ``to``, its number of pairs ``n``, and the quartiles. A bin
+        holds its lower edge, and the last bin its upper edge too.
 
         Args:
             cosines: The cosine of each pair, (n,).

@@ -51,7 +51,8 @@ def report_html(report: ReportParts) -> str:
     of tasks are omitted, because their licences may forbid to pass them on.
 
     Args:
-        report: The title and the content of the page.
+        report: The title and the content of the page, with the parts that could not be made and
+            the notice of unverified results, which the template reads itself.
     """
     comparisons = []
     if report.comparison is not None:
@@ -64,6 +65,7 @@ def report_html(report: ReportParts) -> str:
         comparisons=comparisons,
         figures=[_template_figure(result) for result in report.figures],
     )
+    # Its pictures are in the page itself; images=True lets the page's security policy show them.
     return render_page(report.title, [body.removesuffix("\n")], images=True)
 
 
@@ -91,7 +93,8 @@ def _template_figure(result: AnalysisResult) -> dict[str, Any]:
 
     Returns:
         ``key`` -> the identifier of the figure in the page; ``title`` and ``caption`` -> texts;
-        ``picture`` -> the picture as SVG in base64; ``tables`` -> its printed tables.
+        ``picture`` -> the picture as SVG in base64; ``tables`` -> its printed tables, each a dict.
+        The caption is the analysis's own line on what it shows, ``about``, the task and protocol.
     """
     analysis = make_analysis(result.analysis, result.parameters)
     picture = analysis.draw(result.tables, result.title).to_bytes("svg")
@@ -129,5 +132,6 @@ def _figure_tables(result: AnalysisResult, analysis: Analysis) -> Iterator[dict[
                 "name": name,
                 "n_rows": len(rows),
                 "heads": list(rows[0]),
+                # Scores times 100 with two decimals, other floats with four.
                 "rows": [row_texts(row, score_columns) for row in rows[:MAX_ROWS]],
             }

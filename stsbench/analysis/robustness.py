@@ -51,7 +51,12 @@ AUXILIARIES = frozenset(
     ).split()
 )
 WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
-NEGATION_PATTERN = re.compile(r"\b(?:not|never)\s+|n['’]t\b", re.IGNORECASE)
+POSITIVE_VERBS = {"cannot": "can", "can't": "can", "won't": "will", "shan't": "shall"}
+"""Negated verbs that change more than by ``n't``."""
+NEGATION_PATTERN = re.compile(
+    r"\b(?:not|never)\s+|\s+(?:not|never)\b|\b(?:cannot|(?:ca|wo|sha)n['’]t)\b|n['’]t\b",
+    re.IGNORECASE,
+)
 
 
 def typo(sentence: str, rng: np.random.Generator) -> str:
@@ -59,6 +64,7 @@ def typo(sentence: str, rng: np.random.Generator) -> str:
 
     The word has four letters or more. Its first and its last letter stay. The two letters differ,
     as a swap of equal letters changes nothing. A sentence without such a word is returned as it is.
+    Spaces alone divide words, so that a comma or an apostrophe counts as a letter of its word.
 
     Args:
         sentence: The sentence.
@@ -85,7 +91,8 @@ def typo(sentence: str, rng: np.random.Generator) -> str:
 def negate(sentence: str, rng: np.random.Generator) -> str:
     """Return the negation of a sentence.
 
-    * From a sentence with ``not``, ``never`` or ``n't`` the first of these is removed.
+    * From a sentence with ``not``, ``never`` or a word that ends in ``n't``, in any case, the first
+      of these is removed; "can't" and "cannot" become "can", "won't" becomes "will".
     * Else ``not`` is added after the first auxiliary verb, such as "is" or "can".
     * A sentence without such a verb begins with "It is not true that".
 
@@ -93,8 +100,10 @@ def negate(sentence: str, rng: np.random.Generator) -> str:
         sentence: The sentence.
         rng: Not used; all edits have this parameter.
     """
-    if NEGATION_PATTERN.search(sentence):
-        return NEGATION_PATTERN.sub("", sentence, count=1)
+    negation = NEGATION_PATTERN.search(sentence)
+    if negation is not None:
+        positive_verb = POSITIVE_VERBS.get(negation[0].lower().replace("’", "'"), "")
+        return f"{sentence[: negation.start()]}{positive_verb}{sentence[negation.end() :]}"
     words = sentence.split()
     for index, word in enumerate(words):
         if word.lower() in AUXILIARIES:
@@ -168,7 +177,8 @@ def score_change(
         subset_weights=weigh_subsets(split.subset, aggregation="all"),
         metric="spearman",
     )
-    # A sample has the correlation of each seed, and how much each pair moves it.
+    # A sample has the correlation of each seed, (seeds,), and how much each pair moves it, (seeds,
+    # n). The two sides are paired by pairs of sentences, not by seeds; their means are subtracted.
     sample_before, sample_after = (
         ScoreSample(
             correlations.scores(side),
@@ -221,6 +231,7 @@ class Robustness(EncoderAnalysis):
             share of sentences that are as near to their negation as to their paraphrase.
         """
         split = subject.pairs()
+        # EDITS has the name of an edit, for example "typo" -> the edit.
         edit_rows = [self._measure_edit(subject, split, edit) for edit in EDITS]
         suppression_row = self._measure_suppression(subject, split)
         return EncoderFindings({"edits": edit_rows, "suppression": [suppression_row]})
@@ -298,6 +309,7 @@ class Robustness(EncoderAnalysis):
         to_negation = subject.cosines_of(sentences, negations)
         to_paraphrase = subject.cosines_of(sentences, paraphrases)
         is_suppressed = (to_negation >= to_paraphrase).astype(np.float64)
+        # Which pairs share a sentence: they are not independent. The interval is Wilson's.
         dependence = shared_sentences(sentences, paraphrases)
         low, high = share_interval(is_suppressed, dependence)
         return {
@@ -314,7 +326,8 @@ class Robustness(EncoderAnalysis):
 
         Args:
             tables: ``edits`` has a row for each edit and encoder: ``score_change``, and the bounds
-                ``low`` and ``high`` of its interval.
+                ``low`` and ``high`` of its interval. A dot is a ring if the interval contains 0.
+                The name of an edit that changes the meaning has its asterisk already.
             title: The title of the picture.
         """
         dots = []

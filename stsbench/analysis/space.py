@@ -124,10 +124,12 @@ class Spectrum(EncoderAnalysis):
 
         Returns:
             Two tables. ``encoders`` has one row: the numbers of sentences and of dimensions, the
-            mean cosine of all pairs of sentences, the isotropy, the effective rank (the exponential
-            of the entropy of the singular values) and the first direction's share of the squared
-            singular values. ``values`` has each singular value as a share of the largest.
+            mean cosine of all pairs of sentences, the isotropy (1: all directions are alike), the
+            effective rank (the exponential of the entropy of the singular values over their sum)
+            and the first direction's share of the squared singular values. ``values`` has each
+            singular value as a share of the largest. The mean is not subtracted from embeddings.
         """
+        # Each distinct sentence once.
         x = subject.embed(subject.task.task.texts())
         values = singular_values(x)
         # Embeddings that are all zero have no spectrum; 1e-300 avoids a division by zero.
@@ -155,7 +157,7 @@ class Spectrum(EncoderAnalysis):
     def draw(self, tables: Tables, title: str) -> Chart:
         """Draw singular values as shares of the largest, one line per encoder.
 
-        Values of at most 1e-6 of the largest are rounding errors, and omitted.
+        Values of at most 1e-6 of the largest are taken for rounding errors, and omitted.
 
         Args:
             tables: ``values`` has a row for each encoder and ``index`` of a singular value.
@@ -263,7 +265,8 @@ class SentenceMap(EncoderAnalysis):
         Returns:
             Two tables. ``encoders`` has one row: the mean distance in the plane of the two
             sentences of a pair (``join``), that of any two sentences (``any_two``), and their
-            ratio. ``points`` has the coordinates of each sentence.
+            ratio. ``points`` has the coordinates of each sentence, with the number of its ``pair``
+            among the drawn ones, from 0.
         """
         split = subject.pairs()
         positives = subject.positives(split, self.above, least=3)
@@ -273,6 +276,8 @@ class SentenceMap(EncoderAnalysis):
         # Among the texts, the second sentences of all pairs follow the first ones.
         rows = np.concatenate([pair_indices, pair_indices + split.n])
         sample = x.take(rows).astype(np.float64)
+        # Points of the sample, (2p, 2): pca takes the plane of the largest variance of all x, tsne
+        # places the sample by itself.
         points = PROJECTIONS[self.method].project(x, sample, self.seed)
         first_points, second_points = np.split(points, 2)
         mean_join = float(np.linalg.norm(first_points - second_points, axis=1).mean())
@@ -299,6 +304,7 @@ class SentenceMap(EncoderAnalysis):
             title: The title of the picture.
         """
         points = [
+            # Points of a panel with the same `joined` are joined by a line.
             ScatterPoint(x=row["x"], y=row["y"], panel=row["encoder"], joined=f"{row['pair']}")
             for row in tables["points"]
         ]
@@ -331,12 +337,13 @@ def nearest(
     Args:
         queries: Embeddings, (q, d).
         x: Embeddings, (n, d), read a block at a time.
-        k: The number of rows, n at most.
+        k: The number of rows, n at most; less than n if rows are excluded.
         excluded: For each query the index of a row of x to exclude, that of the query itself, (q,);
             -1 for no row. None: no rows are excluded.
 
     Returns:
-        The indices of the rows and their cosines, (q, k) each, the nearest first.
+        The indices of the rows and their cosines, (q, k) each, the nearest first. The cosine with a
+        zero vector is 0.
     """
     query_units = unit_rows(np.concatenate(list(iter_blocks(queries))))
     # The best rows so far, (q, up to k).
@@ -395,7 +402,7 @@ class Neighbours(EncoderAnalysis):
 
         Queries are those of the user, ``self.query``, or else three sentences of the task. A query
         that is a sentence of the task is not its own neighbour. ``self.sample`` sentences, drawn
-        with ``self.seed``, are for the comparison of encoders.
+        with ``self.seed``, are for the comparison of encoders; the three are the first of them.
 
         Args:
             subject: The encoder, with the task, among whose sentences neighbours are searched.
@@ -404,6 +411,7 @@ class Neighbours(EncoderAnalysis):
             The table ``neighbours``, with a row for each query and rank. The measurement, for
             comparisons, is that table and the neighbours of the sampled sentences.
         """
+        # The distinct sentences that the task's score needs, not those of all its splits.
         texts = list(dict.fromkeys(subject.task.texts()))
         shuffled_rows = np.random.default_rng(self.seed).permutation(len(texts))
         sample_rows = shuffled_rows[: self.sample]

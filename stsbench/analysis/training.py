@@ -69,8 +69,9 @@ class DomainShift(EncoderAnalysis):
             subject: The encoder, with the task; one seed of a recipe is one encoder.
 
         Returns:
-            No tables. The measurement, for comparisons, is the encoder's name without a seed, its
-            training text and whether that overlaps with the task, and the cosine of each pair.
+            No tables. The measurement, for comparisons, is the encoder's name without a seed, the
+            name of its training text, how that overlaps with the task (``none``, ``unknown``,
+            ``text`` or, with gold scores, ``gold``), the cosine of each pair, and the pairs.
         """
         # The record of its training; None for an encoder that was not trained here.
         run = subject.named_encoder.run
@@ -94,9 +95,9 @@ class DomainShift(EncoderAnalysis):
                 seeds of a recipe have the same ``name`` and become one row of the table.
 
         Returns:
-            The table ``encoders``: the score of each with its deviation over seeds, and the
-            ``change`` from the first encoder with the bounds of its 95% interval; None in the row
-            of the first one.
+            The table ``encoders``: Spearman's correlation of each with its deviation over seeds
+            (None for one seed), and the ``change`` from the first encoder with the bounds of its
+            95% interval; None in the row of the first one.
 
         Raises:
             DataError: There is only one encoder.
@@ -153,7 +154,8 @@ class DomainShift(EncoderAnalysis):
         for row in further_rows:
             label = row["encoder"] + (f", trained on {row['text']}" if row["text"] else "")
             change_and_bounds = (100 * row[key] for key in ("change", "low", "high"))
-            # One dot a label, so that dots need no names of series.
+            # One dot a label, so that dots need no names of series; a ring if the interval contains
+            # 0.
             dots.append(DotPoint.difference(label, "", *change_and_bounds))
         training_text = f", trained on {first_row['text']}," if first_row["text"] else ""
         x_label = (
@@ -191,8 +193,9 @@ class SweepCells(Analysis):
             context: Has the names of the recipes, and the results of a folder.
 
         Returns:
-            ``points``, the scores by the value of one replaced parameter; and ``grid``, the scores
-            by those of two replaced parameters, or by the two values of one.
+            Rows of mean scores over seeds. ``points``: by the value of one replaced parameter,
+            sorted by recipe, parameter and value. ``grid``: by the values of two replaced
+            parameters, or by both values of one whose value is a pair.
 
         Raises:
             DataError: There are no results of a recipe with replaced parameters, or only results
@@ -231,7 +234,7 @@ class SweepCells(Analysis):
 
         ``self.by`` is the key; if it is empty, the results must have a single one.
 
-        * A key with two values, or two keys (``a x b``), are drawn as a heat map.
+        * Two keys (``a x b``), or a key with values that are pairs, are drawn as a heat map.
         * A key whose values are numbers is drawn as a line.
         * Any other key is drawn as dots.
 
@@ -264,6 +267,7 @@ class SweepCells(Analysis):
                 group=f"{by} = {row['value']}",
                 series=row["recipe"],
                 value=100 * row["score"],
+                # The score less and plus its deviation; None for a single seed.
                 interval=_deviation_bounds(row),
             )
             for row in points
@@ -286,6 +290,7 @@ def _group_scores(results: Sequence[Result], name: str) -> dict[Replacements, li
     """
     scores_by_replacements: dict[Replacements, list[float]] = {}
     for result in results:
+        # The name of an encoder in results has no seed in it.
         # "recipe+a=1+b=2" is split into the recipe and {"a": 1, "b": 2}.
         recipe, params = split_all_params(result.encoder)
         if recipe == name:
@@ -314,9 +319,9 @@ def _tabulate(
         catalogue: Has the recipe's card, for the values of parameters that were not replaced.
 
     Returns:
-        Two lists of rows with the mean score over seeds, not times 100, and its deviation: the
-        points, by the value of one key; and the grid, by the values of two keys or by the two
-        values of one key.
+        Two lists of rows with the mean score over seeds, not times 100, and its deviation, None for
+        one seed: the points, by the value of one key; and the grid, by the values of two keys or by
+        both values of a key whose value is a pair.
     """
     # Replacements that all variants share belong to the name of the recipe; the others vary.
     shared, scores_by_varied = _factor_out_shared(scores_by_replacements)
@@ -491,6 +496,7 @@ def _draw_line(points: Sequence[PlainRow], by: str, title: str) -> Chart:
             series=point["recipe"],
             size=point["value"],
             value=100 * point["score"],
+            # The score less and plus its deviation, times 100; None for a single seed.
             interval=_deviation_bounds(point),
         )
         for point in points

@@ -93,6 +93,7 @@ def read_results(
     """
     # Raises an error that lists the two choices for any other value.
     look_up("on_error", on_error, {"raise": None, "skip": None})
+    # The current results, which alone are returned, and apart from them the older ones.
     result_folder = read_folder(Path(folder))
     # Recomputes each score from its per-item columns. ``results`` are all without a wrong score.
     believed = believe(result_folder.results, catalogue=catalogue or Catalogue())
@@ -173,9 +174,9 @@ def _find_compared(
 ) -> dict[str, Sequence[Result]]:
     """Return the results of each encoder to compare, by the encoder's name or folder.
 
-    They are in the order of the arguments. A warning is issued if a results folder holds older
-    results of these encoders, from before their weights or settings changed, or results whose score
-    cannot be recomputed.
+    They are in the order of the arguments; several seeds are one encoder. A warning is issued if a
+    results folder holds older results of these encoders, from before their weights or settings
+    changed, or results whose score cannot be recomputed.
 
     Args:
         encoders: Results or a Result of one encoder or several, and names or folders of encoders.
@@ -187,6 +188,7 @@ def _find_compared(
         StsbenchError: An argument is none of these, or an encoder is listed twice.
         DataError: A file of results is broken.
     """
+    # Names and folders (specs), single Results, and the index of the argument that each was in.
     arguments = _divide_arguments(encoders)
 
     def raise_problem(message: str) -> None:
@@ -244,6 +246,7 @@ def _divide_arguments(encoders: Sequence[object]) -> _ComparedArguments:
     results: list[Result] = []
     positions: dict[str | int, int] = {}
     for position, encoder in enumerate(encoders):
+        # A name that is given twice is refused later, when its results are looked up.
         if isinstance(encoder, str | Path):
             specs.append(str(encoder))
             positions[str(encoder)] = position
@@ -294,7 +297,8 @@ def evaluate(**arguments: Any) -> Results:  # noqa: ANN401, D417 - those of iter
             is called with: by default 32 for a model of transformers and a ``CrossEncoder``, 256
             for a client, else 1024.
         catalogue: The cards to look names up in.
-        callbacks: Functions that are called as the run proceeds, in place of showing progress.
+        callbacks: A ``stsbench.bench.progress.RunCallbacks``: its functions are called as the run
+            proceeds, in place of showing progress.
         listener: The earlier name of ``callbacks``, accepted in version 0.1 only.
 
     Raises:
@@ -394,7 +398,7 @@ class Leaderboard:
         Args:
             intervals: The 95% intervals to show: of the ``average``, of ``all`` numbers or
                 ``none``.
-            max_lines: Divide tables into floats of at most so many lines.
+            max_lines: Divide tables into floats of at most so many lines; None: leave them whole.
         """
         return self._render("latex", intervals=intervals, max_lines=max_lines)
 
@@ -417,7 +421,9 @@ class Leaderboard:
     def plot(self, *, width: str | float | None = None) -> Chart:
         """Draw the table with a panel for each of its columns.
 
-        A dot is a measured number with its 95% interval, a ring a published number.
+        A dot is a measured number with its 95% interval, a ring a published number. ``self.show``
+        is the kind of numbers to draw, and ``self.exact`` draws averages that are not rounded as in
+        the paper.
 
         Args:
             width: The width of the figure: ``column`` (3.3 inches), ``page`` (6.75 inches, the
@@ -432,6 +438,10 @@ class Leaderboard:
 
     def _render(self, fmt: str, **options: Any) -> str:  # noqa: ANN401 - those of render
         """Return the tables as text.
+
+        ``self.show`` is the kind of numbers (``published``, ``measured``, ``both``, ``merged`` or
+        their ``difference``; None: all that a table has). With ``self.exact`` averages are not
+        rounded as in the paper; with ``self.rows_only`` captions, heads and legends are omitted.
 
         Args:
             fmt: The format: ``markdown``, ``latex``, ``html`` or ``csv``.
@@ -586,7 +596,8 @@ def _read_or_check_results(
     """Return the results that a leaderboard shows: the user's, or those read from a folder.
 
     Args:
-        results: Results, a folder, or None for the default folder.
+        results: Results or another sequence of Result objects, a folder, or None for the default
+            folder.
         catalogue: The cards of tasks and encoders.
         is_needed: Whether the leaderboard would be empty without results. If False, as for a table
             of published scores, the default folder may be missing: then the list is empty.

@@ -65,6 +65,7 @@ class NameCandidate(NamedTuple):
         Returns:
             The ids; empty if the folder has no results under this name.
         """
+        # resolve returns an encoder's current results, or with a state tag those of that state.
         return {
             id(result)
             for result in encoders.resolve(self.name)
@@ -95,7 +96,8 @@ class NameResolver:
         """The ids of the encoders that a title, or a label of a row in papers' tables, means.
 
         The keys are the titles and labels. A title that several encoders share is no key, unless it
-        is also a label. The id ``""`` stands for a row whose encoder has no card.
+        is also a label. Any other title means its encoder alone, even if it is also the label of
+        another one's row. The id ``""`` stands for a row whose encoder has no card.
         """
         # An encoder's id is the name of its card, or of the recipe that trains it. A card and a
         # recipe with the same id may have two titles.
@@ -160,7 +162,7 @@ class NameResolver:
         """Return a name with an encoder's id in place of its title.
 
         The label of a row in papers' tables is replaced by the id of the row's encoder, too. A name
-        that begins with neither is returned as it is.
+        that begins with neither is returned as it is. So is a path or Hub id: no title has a slash.
 
         Args:
             name: The name, with or without parameters behind it, as in ``minilm+pooling=max``.
@@ -173,7 +175,8 @@ class NameResolver:
         """
         # First with the whole name as the stem, then with ever more parameters split off.
         for stem, _ in split_params(name):
-            if stem in self.ids:
+            # The cards need not be read for a name with a slash.
+            if "/" in name or stem in self.ids:
                 return name
             if stem in self.encoders_by_title:
                 card_id = self._id_of_title(stem, is_of_results=is_of_results)
@@ -263,25 +266,20 @@ class NameResolver:
         # A registered class of encoders, as of a plug-in, has this name.
         if name in ENCODERS.names():
             return name
+        # An id with or without parameters, a path, or a text with a colon, as of ``file:…``.
         if plain_name == name and self._is_unambiguous(name):
             return name
         # Only results have a name with the tag of a state behind it, such as "minilm [3f2a1b]".
         has_state_tag = plain_name != name.rstrip(SYMBOLS)
-        spec = self._replace_title_unless_path(plain_name, is_of_results=has_state_tag)
+        spec = self.replace_title_by_id(plain_name, is_of_results=has_state_tag)
         if has_state_tag:
             raise StsbenchError(f"'{name}' names results, not what made them; give '{spec}'")
         # A name that is no title and was not trained here may be one that only results have.
         if spec == name and not find_run_folders(name):
+            # Empty if no results have the name, or those of a model of the Hub.
             if problem := _describe_results_name(name, results_folder):
                 raise StsbenchError(problem)
         return spec
-
-    def _replace_title_unless_path(self, name: str, *, is_of_results: bool) -> str:
-        """Return :meth:`replace_title_by_id` of a name, but a path or Hub id as it is."""
-        # No title has a slash, and so the cards need not be read.
-        if "/" in name:
-            return name
-        return self.replace_title_by_id(name, is_of_results=is_of_results)
 
     def iter_candidates(self, name: str) -> Iterator[NameCandidate]:
         """Yield the names that results may have for an encoder, the most literal one first.
@@ -301,7 +299,7 @@ class NameResolver:
         yield NameCandidate(name)
         # An encoder's title is replaced by its id, and symbols are removed; the tag is kept.
         plain_name = _strip_symbols_and_state(name)
-        spec = self._replace_title_unless_path(plain_name, is_of_results=True)
+        spec = self.replace_title_by_id(plain_name, is_of_results=True)
         state_tag = name.rstrip(SYMBOLS).removeprefix(plain_name)
         yield NameCandidate(f"{spec}{state_tag}")
         # In the names of folders and files of results, "--" stands for the slash of a Hub id.

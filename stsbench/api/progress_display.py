@@ -79,6 +79,7 @@ class ProgressDisplay:
                 total=total,
                 status=escape_controls(status),
             )
+        # Whether ``line_seconds`` have passed since ``report`` wrote the last line.
         elif self.is_due():
             self.report(": ".join(filter(None, [shown_label, status])))
 
@@ -105,6 +106,7 @@ class ProgressDisplay:
         """
         prefix = f"{name}: " if name else ""
 
+        # Both show the job ``work``. While a task is scored there are no numbers behind its label.
         def show_embedding(done: int, total: int) -> None:
             self.update("work", done, total, label=f"{prefix}embedding")
 

@@ -86,9 +86,14 @@ class GridColumn(NamedTuple):
             with the same seeds.
         """
         # For each task of the column, the results that were scored as the column says, one per
-        # seed.
+        # seed: the same results may have been added twice.
         results_by_task = [
-            [result for result in results if compared_part(result) == part] for part in self.parts
+            list(
+                {
+                    result.seeds: result for result in results if compared_part(result) == part
+                }.values()
+            )
+            for part in self.parts
         ]
         # One mean over the tasks per seed; empty if a task is missing, or has other seeds.
         mean_by_seed = seed_means(results_by_task)
@@ -130,7 +135,7 @@ def make_grid_columns(
     columns = []
     for part in parts:
         head = part.task
-        # Empty for the usual split of a task, which a head need not name.
+        # Empty for ``test`` and ``all``, which a head need not name.
         if split := _shown_split(part):
             head += f" ({split})"
         if n_protocols[part.task, part.split] > 1:
@@ -149,7 +154,7 @@ def _without_version(part: ComparedPart) -> ComparedPart:
 
 
 def _shown_split(part: ComparedPart) -> str:
-    """Return the split of a score; empty if it is one that need not be named."""
+    """Return the split of a score; empty if it is a usual one, ``test`` or ``all``."""
     return "" if part.split in DEFAULT_SPLITS else part.split
 
 
@@ -187,10 +192,10 @@ def _mean_columns(parts: Sequence[ComparedPart], catalogue: Catalogue) -> Iterat
 def _group_averageable(parts: Sequence[ComparedPart]) -> list[list[ComparedPart]]:
     """Group scored tasks so that the tasks of a group may have a common mean.
 
-    The tasks of a group were scored by protocols of one name, on the same split. The other fields
-    of these protocols may differ, because tasks may fix some of them. But if any task was scored
-    twice by protocols of this name, only the other fields distinguish the two: then they must be
-    equal within a group.
+    The tasks of a group were scored by protocols of one name, on the same split (``test`` and
+    ``all`` count as the same). The other fields of these protocols may differ, because tasks may
+    fix some of them. But if any task was scored twice by protocols of this name, only the other
+    fields distinguish the two: then they must be equal within a group.
 
     Args:
         parts: How each task was scored: task, split, protocol, data and card.
@@ -199,6 +204,7 @@ def _group_averageable(parts: Sequence[ComparedPart]) -> list[list[ComparedPart]
     ambiguous_names = {name for (_, name), count in counts.items() if count > 1}
 
     def group_key(part: ComparedPart) -> tuple[object, ...]:
+        # ``protocol`` has all fields; the shown split is empty for ``test`` and ``all``.
         is_ambiguous = part.protocol_name in ambiguous_names
         return (part.protocol_name, part.protocol if is_ambiguous else (), _shown_split(part))
 
@@ -449,7 +455,7 @@ class Results(Sequence[Result]):
     @overload
     def __getitem__(self, index: slice) -> Results: ...
     def __getitem__(self, index: int | slice) -> Result | Results:
-        """Return the Result at an index, or Results for a slice.
+        """Return the Result at an index, or Results, without failures, for a slice.
 
         Raises:
             StsbenchError: The index is a text, as if these were a dict by encoder or task. The
@@ -519,8 +525,8 @@ class Results(Sequence[Result]):
     def to_frame(self, *, scores: bool = False) -> pd.DataFrame:
         """Return the results as a DataFrame, one row per Result in their order.
 
-        The columns are ``FRAME_COLUMNS``. ``score``, and the bounds ``low`` and ``high`` of its 95%
-        interval, are never times 100. ``signature`` is a line that says how the score was made.
+        The columns are ``FRAME_COLUMNS``: fields of a Result, the bounds ``low`` and ``high`` of
+        its 95% interval (not times 100), and ``signature``, a line that says how it was scored.
 
         Args:
             scores: Add a column for each further number that was measured, such as

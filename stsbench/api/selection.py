@@ -243,6 +243,8 @@ def filter_side(
     card, and are found by the encoder's name and fingerprint. A name with a state tag, such as
     ``final [3f2a1b]``, selects the cells of an encoder before its weights or settings changed.
 
+    The named encoders' older results become cells too.
+
     Args:
         specs: A comma list of names; empty to return the side unchanged.
         side: The side: its cells, the older results of its folder, and its broken files.
@@ -265,16 +267,14 @@ def filter_side(
         A cell of a results folder has a ``result``, a cell of a lock file has none.
         """
         result_ids = candidate.find_result_ids(encoders)
-        cell_ids = set()
-        for cell in all_cells:
-            if cell.result is None:
-                is_match = candidate.matches_cell(cell)
-            else:
-                is_match = id(cell.result) in result_ids
-            if is_match:
-                cell_ids.add(id(cell))
-        return cell_ids
+        return {
+            id(cell)
+            for cell in all_cells
+            if id(cell.result) in result_ids
+            or (cell.result is None and candidate.matches_cell(cell))
+        }
 
+    # ``side.encoders()`` are the names of encoders of cells, and of folders with broken files.
     matches = list(_match_names(specs, catalogue, side.encoders(), location, find_cell_ids))
     selected_ids = {cell_id for match in matches for cell_id in match.ids}
     cells = [cell for cell in all_cells if id(cell) in selected_ids]
@@ -328,6 +328,7 @@ def select_compared_results(
             results_by_spec[spec] = [result for result in results if result.task in task_ids]
     all_results = [result for results in results_by_spec.values() for result in results]
     for encoders in reader.encoders_by_folder.values():
+        # A line on older results of the same encoders and tasks; empty if there are none.
         if notice := encoders.describe_omitted(all_results):
             on_notice(notice)
     # Recomputes each score. ``results`` are all but those whose columns give another score.
@@ -400,18 +401,22 @@ def _read_compared(
         if Path(spec).is_dir() and spec not in encoder_names:
             _check_has_results(spec)
             encoders = reader.read_encoders(Path(spec))
-            results = encoders.result_folder.results
+            results = encoders.result_folder.results  # Those of older states are not among them.
         else:
             encoders = reader.read_encoders(results_folder)
             results = select_results(
                 [spec], encoders, catalogue=reader.catalogue, location=results_folder
             )
+        # Returns the same results, or raises an error if they are of several encoders or states.
         results_by_spec[spec] = encoders.require_one_encoder(spec, results)
     return results_by_spec
 
 
 def _check_has_results(folder: str) -> None:
-    """Raise OutputError if a folder holds an encoder, not the results of one."""
+    """Raise OutputError if a folder holds an encoder, not the results of one.
+
+    It holds an encoder if it has a file such as ``config.json`` (``_ENCODER_FILES``).
+    """
     is_encoder = any((Path(folder) / name).is_file() for name in _ENCODER_FILES)
     if is_encoder and not read_folder(Path(folder)).all_results:
         raise OutputError(
@@ -440,13 +445,13 @@ def _sort_believed(
     # By id(), because results cannot be in a set.
     believed_ids = {id(result) for result in believed_results}
     positions = {task: position for position, task in enumerate(tasks_in_order(catalogue))}
-    sorted_results: dict[str, Sequence[Result]] = {}
-    for spec, results in results_by_spec.items():
-        sorted_results[spec] = sorted(
+    return {
+        spec: sorted(
             (result for result in results if id(result) in believed_ids),
             key=lambda result: positions.get(result.task, len(positions)),
         )
-    return sorted_results
+        for spec, results in results_by_spec.items()
+    }
 
 
 def parse_added_rows(
@@ -472,6 +477,7 @@ def parse_added_rows(
         StsbenchError: A label is empty.
     """
     resolver = NameResolver(catalogue)
+    # The name that tables print, the one in results, and the printed one without a state tag.
     printed_names = [
         name for group in encoders.groups for name in (group.name, group.encoder, group.label)
     ]

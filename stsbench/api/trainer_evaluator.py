@@ -74,6 +74,7 @@ class StsbenchEvaluator:
             "batch_size": batch_size,
             "catalogue": catalogue,
         }
+        # The Results of the last evaluation.
         self.results: Results | None = None
 
     def __iter__(self) -> Iterator[StsbenchEvaluator]:
@@ -93,7 +94,7 @@ class StsbenchEvaluator:
 
         Returns:
             ``stsbench_score``, and for each task ``<task>_score`` with its 95% interval from
-            ``<task>_low`` to ``<task>_high``; these are left out if there is no interval.
+            ``<task>_low`` to ``<task>_high``.
 
         Raises:
             StsbenchError: The data or the model cannot be used.
@@ -110,8 +111,7 @@ class StsbenchEvaluator:
         scores = {PRIMARY_METRIC: fmean(result.score for result in self.results)}
         for result in self.results:
             scores[f"{result.task}_score"] = result.score
-            if result.interval is not None:
-                scores[f"{result.task}_low"], scores[f"{result.task}_high"] = result.interval
+            scores[f"{result.task}_low"], scores[f"{result.task}_high"] = result.interval
         if output_path is not None:
             self.results.save(Path(output_path) / "stsbench")
         return scores

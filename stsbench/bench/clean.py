@@ -136,7 +136,7 @@ class CleanScorer:
         Returns:
             The settings, a hash of the corpora's texts, and the sentences that were found.
         """
-        # A function from the name of a corpus to its text.
+        # A function from the name of a corpus to its text. ``folder`` is the folder of corpora.
         load = partial(
             load_searched_text,
             corpora=settings.folder,
@@ -167,9 +167,9 @@ class CleanScorer:
             result: The Result of one of the run's encoders on one of its tasks.
         """
         searched_text = self._text_by_encoder[result.encoder]
-        # The sentences that the training text contains, which are the keys of kind_by_text. A tuple
-        # of one sentence excludes all items with it; a tuple of several would exclude only items of
-        # exactly these sentences.
+        # The keys of kind_by_text are the sentences that the training text contains, or has
+        # near-duplicates of. A tuple of one sentence excludes all items with it; a tuple of several
+        # would exclude only items of exactly these sentences.
         excluded = [
             (sentence,)
             for sentence in self._sentences_by_split[result.task, result.split]
@@ -276,12 +276,13 @@ def compute_clean_score(
         excluded: Sentences to exclude: a tuple of one excludes every item with this sentence, a
             tuple of several the item of exactly these.
         evaluator: Computes the score from the columns of the remaining items.
-        settings: The names of the training text, which the clean score records.
+        settings: The names of the training text, and how similar its near-duplicates are (None:
+            equal sentences only), which the clean score records.
         text_digest: The hash of the training text.
 
     Returns:
-        The score and its interval, both None if too few items remain, with the number of these
-        items and the omitted subsets (``left_out``).
+        The score and its interval, both None if under ``MIN_ITEMS`` (4) items remain, with the
+        number ``n`` of these items and the omitted subsets (``left_out``).
 
     Raises:
         DataError: The columns are missing, broken or lack sentences; or no evaluator scores items.
@@ -297,19 +298,19 @@ def compute_clean_score(
     )
     sentence_ids = _item_sentence_ids(result, columns, evaluator)
     is_kept = ~_are_excluded(sentence_ids, excluded)
-    if is_kept.all():
+    if is_kept.all():  # Nothing is excluded: the stored score is the clean one.
         return msgspec.structs.replace(
             clean_score, n=result.n, score=result.score, interval=result.interval
         )
     omitted_subsets: list[str] = []
     aggregation = str(result.protocol.get("aggregation"))
-    # A mean over subsets, each of which needs a correlation. The table has None for ``all``.
+    # "mean" or "wmean", over the subsets' correlations. No function: "all", or no aggregation.
     if AGGREGATIONS.get(aggregation) is not None:
         omitted_subsets = _subsets_without_correlation(columns, is_kept)
         is_kept &= ~np.isin(columns["subset"].astype(str), omitted_subsets)
     n_kept = int(is_kept.sum())
     clean_score = msgspec.structs.replace(clean_score, n=n_kept, left_out=omitted_subsets)
-    # Without enough different values to correlate there is no score.
+    # recompute raises an error if values are too few or too equal to correlate: then no score.
     with suppress(DataError, EncoderError):
         if n_kept >= MIN_ITEMS:
             kept_columns = {name: column[is_kept] for name, column in columns.items()}
@@ -328,7 +329,8 @@ def _are_excluded(sentence_ids: IntArray, excluded: Sequence[Sentences]) -> Bool
         excluded: Tuples of sentences, all of one length: a tuple of one excludes every item with
             this sentence, a tuple of m the item of exactly these.
     """
-    # ``sentence_columns`` returns a column of ids for each position in the tuples.
+    # ``sentence_columns`` hashes sentences: a column of ids for each position in the tuples; none
+    # if nothing is excluded.
     excluded_columns = sentence_columns(*zip(*excluded, strict=True)).values()
     # The same tuples with ids in place of sentences.
     excluded_ids = set(zip(*(ids.tolist() for ids in excluded_columns), strict=True))

@@ -88,8 +88,8 @@ def open_store(
         folder_name = hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         root = settings.store_folder() if store == "default" else Path(store)
         encoder_folder = root / folder_name
-    # The monitor checks. A server's embeddings do not depend on this machine, and are paid for:
-    # they are never archived, so they have none.
+    # The monitor checks; without a folder it keeps what it needs in memory. A server's embeddings
+    # do not depend on this machine, and are paid for: they are never archived, so they have none.
     monitor = (
         DriftMonitor(encoder_folder, encoder) if is_computed_on_this_machine(encoder) else None
     )
@@ -206,6 +206,7 @@ def load_fitting_texts(
                     return {}
                 on_failure(task.name, error)
                 continue
+            # Sentences that differ only in case, blanks and punctuation have the same key.
             sentence_keys = set(map(letters_and_digits, sentences))
             digest = texts_sha256(sentences)
         has_task_sentences = not sentence_keys.isdisjoint(map(letters_and_digits, task.texts()))
@@ -356,6 +357,7 @@ class TaskEmbedder:
         """
         if not isinstance(self.encoder.encoder, PairScorer):
             return list(tasks)
+        # It is None for a task that needs embeddings, or whose similarity the user has changed.
         suitable_tasks = [task for task in tasks if task.for_pair_scorer is not None]
         unsuitable = [task.name for task in tasks if task.for_pair_scorer is None]
         if unsuitable and suitable_tasks and self._plan.has_available_tasks:
@@ -399,8 +401,8 @@ class TaskEmbedder:
 
         Args:
             base: The encoder whose embeddings are stored.
-            shared_state: Has the engine of the last encoder of the run; None if this encoder is its
-                own base, so that no other one can use its engine.
+            shared_state: Has the engine of the last encoder of the run, and is not changed here;
+                None if this encoder is its own base, so that no other one can use its engine.
         """
         last_engine = shared_state.engine if shared_state is not None else None
         if last_engine is not None:
@@ -516,6 +518,7 @@ class TaskEmbedder:
         texts_of_all_tasks = self._embeddable_texts(tasks) if is_in_memory else ()
         engine.prepare(self._embeddable_texts(tasks_to_score), among=texts_of_all_tasks)
         variant = find_variant(self.encoder.encoder)
+        # ``width`` is the number of dimensions of the stored embeddings; None if none are stored.
         if variant is not None and engine.store.width is not None:
             # A variant with more dimensions than its base has raises its error here, once, rather
             # than for each task.
@@ -606,7 +609,8 @@ class TaskEmbedder:
 
         An encoder that is fitted on texts is fitted for the task first.
 
-        - A fitted encoder with a store of its own: the engine of that encoder.
+        - An encoder without a base that is fitted: the engine of the fitted encoder, which has a
+          store of its own.
         - A variant, which shortens embeddings, and a variant of a post-processor: a function that
           changes the stored embeddings of the base encoder.
         - An encoder that is not fitted: the engine, which embeds and stores.
@@ -620,8 +624,10 @@ class TaskEmbedder:
         # An encoder that reads embeddings from a file raises an error if the file lacks sentences.
         if isinstance(base, FixedTextsEncoder):
             base.require_texts(self.planned_task(task).texts())
+        # None: each fitted encoder has an engine of its own.
         if self._base_engine is None:
             return self._fitted_engine(task)
+        # ``view`` is a function from sentences to the base's stored embeddings of them.
         if isinstance(encoder, VariantEncoder):
             return transform_embeddings(self._base_engine.view, encoder.transform)
         if not self._texts_by_task:
@@ -642,7 +648,9 @@ class TaskEmbedder:
     def milliseconds_per_sentence(self) -> float | None:
         """Return how long a sentence took to embed, in batches; None if that was not measured.
 
-        Embeddings that were read from a file have no time: what computed them is not known.
+        The first batch of a request is not measured, because it loads the model; nor are stored
+        embeddings, or encoders that have no engine before they are fitted. Embeddings that were
+        read from a file have no time: what computed them is not known.
         """
         engine = self._base_engine.engine if self._base_engine is not None else None
         if engine is None or not engine.timed_texts:
@@ -671,6 +679,7 @@ class TaskEmbedder:
         the code is empty if the encoder is not of a class of the user's own.
         """
         encoder = self.encoder.encoder
+        # It has the key "code" only if the class of the encoder, or of its base, is a user's own.
         environment = read_environment(encoder)
         code = short_json_hash(environment["code"]) if "code" in environment else ""
         environment_digest = (
@@ -694,6 +703,7 @@ class TaskEmbedder:
         is_empty = current == Origin()
         if self.encoder.fingerprint is None or is_empty:
             return None
+        # An empty Origin has no generation and no sketch.
         stored = monitor.origin() if monitor is not None else Origin()
         return msgspec.structs.replace(stored, environment=current.environment, code=current.code)
 
@@ -725,7 +735,8 @@ class TaskEmbedder:
         if origin is not None and is_changed_by_user_code:
             if origin.code != self._current_origin.code:
                 return False
-        # None if no embeddings are stored, so that there is nothing to compare with.
+        # None if unknown: nothing is stored, or it is not compared yet on this machine with these
+        # versions. Without an origin: False if stored embeddings were archived, else None.
         matches_stored = monitor.matches_stored(origin) if monitor is not None else None
         if matches_stored is not None:
             return matches_stored
@@ -739,8 +750,10 @@ class TaskEmbedder:
             return False
         if self._read_only:
             return None
+        # The encoder is not fitted yet, so that its engine, with the monitor, is made here.
         if monitor is None and self._base_engine is None:
             monitor = self._fitted_engine(task).store.monitor
+        # This embeds the probe sentences, and compares them with the sketch.
         return monitor is not None and monitor.still_embeds(origin)
 
     def notes(self, task: PlannedTask) -> list[str]:

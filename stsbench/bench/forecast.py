@@ -65,6 +65,7 @@ def forecast_run(plan: RunPlan, callbacks: RunCallbacks) -> Iterator[EncoderFore
         # sent for a forecast.
         is_paid_for = encoder_plan.tokens_to_send is not None
         if n_sentences and not is_paid_for:
+            # After an error that is reported, and so not raised, the seconds stay None.
             with context.report_errors(encoder_plan.name):
                 embedding_seconds = _measure_embedding_seconds(context, encoder_plan)
         yield EncoderForecast(
@@ -79,7 +80,7 @@ ScoringKey = tuple[str, str, str]
 
 
 def _read_scoring_seconds(results_folder: Path) -> dict[ScoringKey, list[float]]:
-    """Return how many seconds stored results, of any encoder, took to score.
+    """Return how many seconds stored results, of any encoder and of any state of it, took to score.
 
     Returns:
         The seconds of each result by task, split and protocol; empty if there is no results folder.
@@ -136,7 +137,7 @@ def _measure_embedding_seconds(context: RunContext, encoder_plan: EncoderPlan) -
     """
     encoder = context.load_encoder(encoder_plan)
     # An encoder may change the embeddings of another one, its base: shorten or whiten them. That
-    # takes hardly any time, so the base alone is timed.
+    # takes hardly any time, so the base alone is timed. Any other encoder is its own base.
     base = base_encoder(encoder.encoder)
     embedder = context.make_embedder(encoder, context.select_tasks(encoder_plan.missing_cells))
     sentences = {text for task in embedder.tasks for text in embedder.planned_task(task).texts()}

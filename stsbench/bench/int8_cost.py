@@ -74,6 +74,7 @@ def report_int8_cost(
     # name of the stored cost has a hash of the encoder's identity (class, parameters, weights).
     digest = hashlib.sha256((encoder_identity(base) or "").encode()).hexdigest()[:16]
     path = backend.exported / f"cost-{digest}.json"
+    # None if there is no such file, or it is broken.
     cost = read_json_record(path, Int8Cost)
     if cost is None:
         pairs = _load_pairs(plan)
@@ -99,15 +100,17 @@ def _load_pairs(plan: RunPlan) -> PairSplit | None:
         plan: The run, whose data folder and cards are read.
 
     Returns:
-        The pairs with their gold scores; None if the data are not on this machine.
+        The pairs with their gold scores; None if the data are not on this machine, or broken.
     """
     try:
         task = load_task(TASK, data=plan.data_folder, catalogue=plan.catalogue)
+        # Only splits whose files are on this machine, by name: nothing is downloaded.
         split = load_local_splits(task).get("validation")
     except StsbenchError:
         return None
     if not isinstance(split, PairSplit):
         return None
+    # A row that is drawn twice, because there are fewer than N_PAIRS, counts once.
     rows = np.unique(np.linspace(0, split.n - 1, N_PAIRS).astype(np.int64))
     return replace(
         split,
@@ -138,6 +141,7 @@ def _measure(
         embeddings = np.asarray(Engine(encoder)(pairs.texts()))
         return paired_cosine(embeddings[: pairs.n], embeddings[pairs.n :]).values[None]
 
+    # "all": the pairs are correlated together, not by subset.
     paired = PairedCorrelation(
         values=[compute_similarities(encoder.in_float32()), compute_similarities(encoder)],
         gold=pairs.gold,
@@ -160,5 +164,6 @@ def _measure(
         knows_sentences=True,
         paired=paired,
     )
+    # The second one's score less the first one's.
     estimate = estimate_mean_difference([items], "float32", "int8")
     return Int8Cost(difference=estimate.difference, interval=estimate.interval(), n=pairs.n)

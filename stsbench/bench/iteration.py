@@ -235,10 +235,12 @@ def _score_encoders(
     cells = dict.fromkeys((task, seed) for task in tasks for seed in plan.seeds)
     for encoder in encoders:
         label = encoder if isinstance(encoder, str) else encoder.name
+        # ``expected`` are classes of errors that are reported even for the only encoder.
         with report_errors(label, callbacks, is_only_encoder=len(encoders) == 1, expected=()):
             # A loaded encoder has its parameters already.
             params = plan.params if isinstance(encoder, str) else {}
             named_encoder = resolve_encoder(encoder, plan.catalogue, params=params)
+            # Raises an error for another encoder of this name that results could not distinguish.
             is_new = seen_encoders.add(named_encoder)
             if is_new:
                 # A warning if the encoder needs a prompt that it was loaded without.

@@ -64,10 +64,10 @@ def analyze_command(
         typed.forbid(f"for '{what}', which embeds nothing", "--no-store", "--store", "--data")
     else:
         typed.forbid(f"for '{what}', which reads no results", "--results")
-    if not any(path.suffix.removeprefix(".") in FIGURES for path in out):
+    suffixes = [path.suffix.removeprefix(".") for path in out]
+    if not {*suffixes} & {*FIGURES}:
         typed.forbid("without a figure as --out", "--width")
     params = parse_assignments(assign)
-    suffixes = [path.suffix.removeprefix(".") for path in out]
     for suffix in suffixes:
         look_up("kind of file for --out", suffix, {**WRITERS, **dict.fromkeys(FIGURES)})
     analysis = make_analysis(what, params)
@@ -117,6 +117,7 @@ def plan_encoders(
     from stsbench.api.names import NameResolver
     from stsbench.bench.plan import RunPlan
 
+    # The names by which the encoders are loaded.
     specs = NameResolver(catalogue).resolve_specs(names, results)
     if not specs:
         raise StsbenchError("no encoder is named; give some by --encoder A,B")
@@ -146,15 +147,15 @@ def _print_result(result: AnalysisResult, analysis: Analysis) -> None:
         printed_rows = rows[:PRINTED_ROWS]
         # A column may be called like an encoder, whose name stays as it is.
         titles = [key if key in encoders else key.replace("_", " ") for key in keys]
-        cells = []
-        for row in printed_rows:
-            # The values of the row as text; scores are times 100.
-            texts = row_texts(row, analysis.score_columns.get(name, ()))
-            cells.append([*map(shorten_line, texts)])
-        number_columns = []
-        for index, key in enumerate(keys):
-            if not any(isinstance(row[key], str) for row in printed_rows):
-                number_columns.append(index)
+        # The values of each row as text; scores are times 100.
+        score_columns = analysis.score_columns.get(name, ())
+        cells = [[*map(shorten_line, row_texts(row, score_columns))] for row in printed_rows]
+        number_columns = [
+            index
+            for index, key in enumerate(keys)
+            if not any(isinstance(row[key], str) for row in printed_rows)
+        ]
+        # Names may be abbreviated: the cells of ``name_columns`` and the titles of ``name_heads``.
         print_rows(
             titles,
             cells,

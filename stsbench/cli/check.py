@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from stsbench.cli import options as opt
 from stsbench.cli.option_values import TypedOptions
@@ -114,10 +114,10 @@ def check_command(
     is_github = github or settings.is_on_github()
     stream = sys.stderr if as_json else sys.stdout
     with _no_github_commands(stream if is_github else None):
-        outcome = _write_outcome(run_check, junit, summary)
-        report = outcome.report
-        if outcome.error is not None:
-            _print_failure(outcome.error, is_github=is_github)
+        report, error = _write_outcome(run_check, junit, summary)
+        if error is not None:
+            line = describe_error_line(error)
+            print_error(reports.escape_commands(line) if is_github else error)
         elif as_json:
             report_json = {
                 "exit": report.exit_code,
@@ -137,16 +137,9 @@ def check_command(
     return report.exit_code
 
 
-class CheckOutcome(NamedTuple):
-    """The report of a check, and the error if nothing could be checked."""
-
-    report: CheckReport
-    error: StsbenchError | None
-
-
 def _write_outcome(
     run_check: Callable[[], CheckReport], junit: Path | None, summary: Path | None
-) -> CheckOutcome:
+) -> tuple[CheckReport, StsbenchError | None]:
     """Run a check of scores, write its report files, and return its report with the error, if any.
 
     If the check itself fails or a file cannot be written, the files must not look as if all were
@@ -184,8 +177,8 @@ def _write_outcome(
             _write_reports(report, None, summary)
         if not isinstance(error, StsbenchError):
             raise
-        return CheckOutcome(report, error)
-    return CheckOutcome(report, error=None)
+        return report, error
+    return report, None
 
 
 def _write_reports(report: CheckReport, junit: Path | None, summary: Path | None) -> None:
@@ -203,12 +196,6 @@ def _write_reports(report: CheckReport, junit: Path | None, summary: Path | None
     if summary is not None:
         # Every step of a job on GitHub appends to one summary.
         append_line(summary, reports.to_markdown(report).removesuffix("\n"))
-
-
-def _print_failure(error: StsbenchError, *, is_github: bool) -> None:
-    from stsbench.check import reports
-
-    print_error(reports.escape_commands(describe_error_line(error)) if is_github else error)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stsbench.core.errors import CardError, StsbenchError, translate_errors
-from stsbench.core.names import redact_name, split_names
+from stsbench.core.names import redact_name, split_names, split_params
 from stsbench.core.secrets import REDACTED, redact
 from stsbench.core.toml import StrictRecord, convert, parse_toml, toml
 
@@ -80,10 +80,20 @@ def read_defaults(file: Path | None, *, is_run: bool) -> dict[str, Any]:
 
 
 def _resolve_encoder(spec: str, file: Path) -> str:
-    """Return an encoder's spec, as an absolute path if it begins with a dot or ends as a card."""
-    if spec.startswith(".") or spec.endswith(".toml"):
-        return str(_resolve_path(spec, file, key="encoders"))
+    """Return an encoder's spec with an absolute path if it is one: begins with a dot, or is a card.
+
+    Parameters may follow the path, and ``file:`` or ``similarities:`` may precede it.
+    """
+    kind, path = _split_kind(spec)
+    if path.startswith(".") or path.endswith(".toml"):
+        return f"{kind}{_resolve_path(path, file, key='encoders')}"
     return spec
+
+
+def _split_kind(spec: str) -> tuple[str, str]:
+    """Return the kind of encoder that precedes a path, ``file:`` for example, and the rest."""
+    kind, _, path = spec.partition(":")
+    return (f"{kind}:", path) if kind in ("file", "similarities") else ("", spec)
 
 
 def _resolve_path(value: str, file: Path, key: str) -> Path:
@@ -139,7 +149,9 @@ def find_config(folder: Path) -> Path | None:
 
 
 def _has_our_table(path: Path) -> bool:
-    return path.is_file() and PYPROJECT_TABLE in path.read_text(encoding="utf-8", errors="replace")
+    # Without the closing bracket: a table within ours, [tool.stsbench.set], makes ours too.
+    start = PYPROJECT_TABLE.removesuffix("]")
+    return path.is_file() and start in path.read_text(encoding="utf-8", errors="replace")
 
 
 def read_config(path: Path) -> ProjectConfig:
@@ -190,9 +202,12 @@ def format_settings(plan: RunPlan) -> str:
 
 def _portable_spec(spec: str, folder: Path) -> str:
     """Return a spec without secrets; a path becomes relative to the folder."""
-    # Unlike Path.is_dir, os.path.isdir raises nothing for a spec too long to be a path.
-    if spec.endswith(".toml") or os.path.isdir(spec):  # noqa: PTH112
-        return _relative_path(spec, folder)
+    kind, path = _split_kind(spec)
+    # Parameters may stand behind a path: the longest stem that is one counts.
+    for stem, _ in split_params(path):
+        # Unlike Path.exists, os.path.exists raises nothing for a spec too long to be a path.
+        if stem.endswith(".toml") or (os.path.isfile if kind else os.path.isdir)(stem):
+            return f"{kind}{_relative_path(stem, folder)}{redact_name(path.removeprefix(stem))}"
     return redact_name(spec)
 
 

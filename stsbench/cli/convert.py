@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Literal, NamedTuple
 
 from stsbench.cli import options as opt
@@ -50,7 +51,7 @@ def convert_command(
     # for 'stsbench run', or None.
     arguments = [values_by_option[option] for option in conversion.options]
     run_options = conversion.convert(source, out, *arguments) or ""
-    print_text(f"wrote {out}; run it with: stsbench run --encoder {out}{run_options}")
+    print_text(f"wrote {out}; run it with: stsbench run --encoder {quote(str(out))}{run_options}")
 
 
 def _convert_skip_thoughts(source: Path, out: Path) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 def fetch_command(
+    context: opt.Context,
     names: opt.NamesToFetch,
     *,
     data: opt.DataFolder = None,
@@ -42,23 +43,18 @@ def fetch_command(
     for name in names:
         if name not in corpora and not find_task_or_suite_ids(name, catalogue):
             raise UnknownName("task, suite or corpus", name, [*known_names(catalogue), *corpora])
-    # A corpus that is made of tasks needs their evaluation data.
-    needs_data = any(name not in corpora or corpora[name].tasks for name in names)
-    if data and not needs_data:
-        raise StsbenchError(
-            "--data has no effect: a corpus is not evaluation data; leave --data out"
+    # Only tasks, and corpora that are made of tasks, need evaluation data.
+    if all(name in corpora and not corpora[name].tasks for name in names):
+        TypedOptions.from_context(context).forbid(
+            "for a corpus, which is no evaluation data", "--data"
         )
     # Corpora, and the tasks that suites and corpora consist of.
     expanded_names: list[str] = []
     for name in names:
-        if name not in corpora:
-            expanded_names += expand_names(name, catalogue)
-        elif corpora[name].tasks:
-            # A corpus that is made of tasks has no file: its tasks are fetched.
-            for task in corpora[name].tasks:
-                expanded_names += [task] if task in corpora else expand_names(task, catalogue)
-        else:
-            expanded_names.append(name)
+        # A corpus that is made of tasks has no file: its tasks are fetched.
+        parts = corpora[name].tasks if name in corpora else ()
+        for part in parts or [name]:
+            expanded_names += [part] if part in corpora else expand_names(part, catalogue)
     failures: list[str] = []
     for name in expanded_names:
         try:

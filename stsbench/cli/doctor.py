@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stsbench.cli import options as opt
-from stsbench.cli.option_values import TypedOptions
+from stsbench.cli.option_values import TypedOptions, find_data_folder
 from stsbench.cli.printing import print_json, print_paragraph, print_text
 from stsbench.cli.tables import print_records
 from stsbench.cli.wording import describe_error_line
@@ -110,7 +110,8 @@ def _check_machine(
         Rows of tables by title: ``folders``, ``data`` (a row per suite), ``missing extras`` (groups
         of optional packages); and ``problems``, a line per wrong version or wrong data.
     """
-    data_folder = data or settings.data_folder()
+    # A folder of the user's settings may be missing: the rows on folders say so.
+    data_folder = find_data_folder(data) if data else settings.data_folder()
     # By task: "found", "missing", or what is wrong with its data.
     states = {
         task: _describe_data_state(catalogue.task(task), data_folder)
@@ -248,10 +249,10 @@ def _package_rows() -> Iterator[dict[str, Any]]:
     # A wheel carries the file beside the cards, a checkout has it at its top.
     path = card_folder("tasks").parent / "constraints.txt"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    pinned_versions: dict[str, str] = {}
-    for line in lines:
-        name, _, version = line.partition("==")
-        pinned_versions[canonicalize_name(name)] = version.strip()
+    names_and_versions = (line.partition("==") for line in lines)
+    pinned_versions = {
+        canonicalize_name(name): version.strip() for name, _, version in names_and_versions
+    }
     requirements: list[str] = []
     # If stsbench is not installed, but run from a checkout, it has no metadata: no row is yielded.
     with suppress(metadata.PackageNotFoundError):

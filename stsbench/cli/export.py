@@ -273,9 +273,9 @@ def texts_command(
 
     if not tasks:
         raise StsbenchError("texts needs a task or a suite, e.g. stsbench texts stsb")
-    if out is not None and out.suffix not in TEXT_FILE_SUFFIXES:
+    if out and out.suffix not in TEXT_FILE_SUFFIXES:
         raise StsbenchError(f"--out '{out}': give a file that ends in .jsonl or .txt")
-    if pairs and out is not None and out.suffix != ".jsonl":
+    if pairs and out and out.suffix != ".jsonl":
         raise StsbenchError(f"--out '{out}': pairs go to a file that ends in .jsonl")
     plan = RunPlan(
         tasks=tasks,
@@ -285,10 +285,18 @@ def texts_command(
         catalogue=opt.make_catalogue(cards),
     )
     context = RunContext(plan, RunCallbacks().with_raised_failures())
-    # With --pairs, a task gives its pairs, each joined into one text. A task that needs embeddings
-    # has no pairs to score: for_pair_scorer is None.
-    planned_tasks = [task.for_pair_scorer if pairs else task for task in context.tasks.values()]
-    texts = [text for task in filter(None, planned_tasks) for text in task.texts()]
+    planned_tasks = [*context.tasks.values()]
+    if pairs:
+        # A task that needs embeddings has no pairs to score: for_pair_scorer is None.
+        omitted = [task.task.name for task in planned_tasks if task.for_pair_scorer is None]
+        # Another one gives its pairs, each joined into one text.
+        planned_tasks = [*filter(None, (task.for_pair_scorer for task in planned_tasks))]
+        problem = DataError(f"no pairs of {', '.join(omitted)}: scored by embeddings alone")
+        if not planned_tasks:
+            raise problem
+        if omitted:
+            print_error(problem)
+    texts = [text for task in planned_tasks for text in task.texts()]
     if not pairs:
         texts = list(dict.fromkeys(texts))
     content = _format_texts(texts, out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stsbench.cli import options as opt
-from stsbench.cli.option_values import TypedOptions, choose_format
+from stsbench.cli.option_values import TypedOptions, choose_format, retype_options
 from stsbench.cli.printing import (
     print_error,
     print_errors,
@@ -134,12 +135,12 @@ def leaderboard_command(
             rows_only=rows_only,
         )
     if requested.further_suite:
-        command = f"stsbench leaderboard --suite {requested.further_suite}"
-        has_cards = {*requested.further_suite.split(",")} <= {*catalogue.paths("tasks")}
-        # The folders that were typed, or a placeholder if the tasks' cards are in another one.
-        for folder in cards if has_cards else [*cards, Path("DIR")]:
-            command += f" --cards {folder}"
-        print_error(f"further results: '{command}' shows them")
+        words = ["stsbench", "leaderboard", "--suite", requested.further_suite]
+        words += retype_options(context, "--results", "--cards")
+        if not {*requested.further_suite.split(",")} <= {*catalogue.paths("tasks")}:
+            # A placeholder: the tasks' cards are in another folder.
+            words += ["--cards", "DIR"]
+        print_error(f"further results: '{shlex.join(words)}' shows them")
     print_errors("skipped", requested.omitted)
     older = directory.describe_omitted(requested.results)
     for notice in filter(None, [*requested.advice, older]):

@@ -57,6 +57,8 @@ def lint_command(
     from stsbench.data.task_draft import recognise_task
     from stsbench.data.user_tables import ScoreSettings
 
+    typed = TypedOptions.from_context(context)
+    typed.forbid_beside("--json", "--format")
     output = choose_format(output, None, as_json=as_json)
     look_up("format", output, dict.fromkeys(("terminal", "markdown", "json")))
     for name in ignore:
@@ -69,10 +71,11 @@ def lint_command(
         if source not in names
         and (Path(source).exists() or Path(source).suffix.lower() in TABLE_SUFFIXES)
     ]
+    tasks = [source for source in sources if source not in paths]
     if not paths:
-        TypedOptions.from_context(context).forbid(
-            "without a file", "--columns", "--labels", "--drop-unscored", "--language"
-        )
+        typed.forbid("without a file", "--columns", "--labels", "--drop-unscored", "--language")
+    elif not tasks:
+        typed.forbid("without a task", "--data")
     # Which column of a file is a sentence, a score or a label.
     roles = parse_roles(columns, labels=labels)
     scores = ScoreSettings(drop_unscored=drop_unscored)
@@ -83,8 +86,8 @@ def lint_command(
         ).data_to_check(near)
         for path in paths
     }
-    if len(paths) < len(sources) or not sources:
-        tasks = [source for source in sources if source not in paths]
+    # Without any source all tasks on this machine are checked.
+    if tasks or not paths:
         data_by_name |= _load_tasks(tasks, near, data, catalogue)
     return _check_and_print(data_by_name, ignore, output)
 

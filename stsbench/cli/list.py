@@ -37,7 +37,10 @@ def list_command(
             "--language chooses tasks or encoders; give: stsbench list tasks --language CODE"
         )
     if not kind:
-        print_text(f"'stsbench list KIND' lists {', '.join(LISTS)}")
+        if as_json:
+            print_json([*LISTS])
+        else:
+            print_text(f"'stsbench list KIND' lists {', '.join(LISTS)}")
         return
     list_records = look_up("list", kind, LISTS)
     rows = list(list_records(catalogue))

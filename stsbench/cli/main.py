@@ -72,7 +72,6 @@ def printed_notices() -> Iterator[None]:
             line: str | None = None,
         ) -> None:
             """Print a warning, in place of ``warnings.showwarning``, with the same arguments."""
-            """Print a warning, in place of ``warnings.showwarning``, with the same arguments."""
             if issubclass(category, StsbenchNotice):
                 print_error(message)
             else:
@@ -122,9 +121,6 @@ def _run_command(arguments: Sequence[str]) -> int:
 
     Typer's own ``main`` is not called: it treats an EOFError as Ctrl-C, and handles each broken
     pipe itself.
-
-    Args:
-        arguments: The words behind ``stsbench``.
 
     Args:
         arguments: The words behind ``stsbench``.

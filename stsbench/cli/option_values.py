@@ -96,9 +96,13 @@ def choose_format(output: str, out: Path | None, *, as_json: bool) -> str:
 
 
 def parse_seeds(text: str) -> list[int]:
-    """Return the seeds of a comma list, as ``0,1,2``; raise StsbenchError if one is no seed."""
+    """Return each seed of a comma list, as ``0,1,2``, once.
+
+    Raises:
+        StsbenchError: One is no seed.
+    """
     try:
-        seeds = [int(part) for part in text.split(",")]
+        seeds = [*dict.fromkeys(map(int, text.split(",")))]
     except ValueError as error:
         raise StsbenchError(f"--seeds '{text}': give whole numbers, such as 0,1,2") from error
     if min(seeds) < 0 or max(seeds) > MAX_SEED:
@@ -286,8 +290,5 @@ def retype_options(context: Context, *options: str) -> list[str]:
         else:
             values = [] if value == parameter.default else [value]
         for single_value in values:
-            words.append(option)
-            is_switch = single_value is True
-            if not is_switch:
-                words.append(str(single_value))
+            words += [option] if single_value is True else [option, str(single_value)]
     return words

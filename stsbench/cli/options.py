@@ -398,7 +398,11 @@ DifferenceMargin = Annotated[
 ]
 PlannedDifference = Annotated[
     float | None,
-    _option("Also print the items and seeds that a difference of these points needs.", max=100),
+    _option(
+        "Also print the items and seeds that a difference of these points needs.",
+        min=0.01,
+        max=100,
+    ),
 ]
 AllPairs = Annotated[
     bool, _option("Compare every two encoders, not all with the first.", "--all-pairs")
@@ -571,7 +575,7 @@ CurvePlot = Annotated[
 
 # Cards and data.
 KindName = Annotated[
-    str, _argument("tasks, encoders, recipes, suites, corpora, tables or protocols")
+    str, _argument("tasks, encoders, recipes, suites, corpora, tables, ablations or protocols")
 ]
 Language = Annotated[str | None, _option("Only what is in this language, by its code: en, de, zh.")]
 AnyName = Annotated[
@@ -581,7 +585,9 @@ TryHub = Annotated[
     bool,
     _option("Fetch two small tasks and a small checkpoint from the Hub, and score it.", "--hub"),
 ]
-NamesToFetch = Annotated[list[str], _argument("Tasks, suites or corpora.")]
+NamesToFetch = Annotated[
+    list[str], _argument("Tasks, suites or corpora.", callback=split_repeated_names)
+]
 NamesToVerify = Annotated[
     list[str], _arguments("Tasks or suites; default all whose data are in a folder.")
 ]

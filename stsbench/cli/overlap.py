@@ -286,11 +286,11 @@ def _find_in_tests(splits: Mapping[str, Split]) -> OverlapReport:
     keys_by_task = {task: _make_sentence_keys(split) for task, split in splits.items()}
     rows: list[Record] = []
     for task, keys in keys_by_task.items():
-        task_rows = []
-        for other_task, other_keys in keys_by_task.items():
-            if other_task == task or keys.sentences.isdisjoint(other_keys.sentences):
-                continue
-            task_rows.append(_count_shared(task, keys, other_task, other_keys))
+        task_rows = [
+            _count_shared(task, keys, other_task, other_keys)
+            for other_task, other_keys in keys_by_task.items()
+            if other_task != task and not keys.sentences.isdisjoint(other_keys.sentences)
+        ]
         rows += sorted(task_rows, key=lambda row: -row["shared"])
     note = (
         "shared: distinct sentences of the test in the other's; held: items with one; "

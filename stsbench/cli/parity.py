@@ -126,12 +126,13 @@ def _compare_encoders(specs: Sequence[str], plan: RunPlan, *, margin: float) -> 
             callbacks = display.make_callbacks(spec, on_notice=print_error).with_raised_failures()
             embedder = context.make_embedder(encoder, planned_tasks, callbacks)
             measurements.append(measure_encoder(embedder, texts, callbacks))
-    embeddings = []
-    for measurement in measurements:
-        n_dimensions = measurement.embeddings.shape[1]
-        form = EmbeddingForm(measurement.embedding_type, n_dimensions)
-        embeddings.append(EncoderEmbeddings(form, measurement.embeddings))
-    first, second = embeddings
+    first, second = (
+        EncoderEmbeddings(
+            EmbeddingForm(measurement.embedding_type, measurement.embeddings.shape[1]),
+            measurement.embeddings,
+        )
+        for measurement in measurements
+    )
     results_by_spec = {
         spec: measurement.results for spec, measurement in zip(specs, measurements, strict=True)
     }

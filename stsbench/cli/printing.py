@@ -69,9 +69,7 @@ def print_facts(rows: Iterable[Sequence[str]]) -> None:
     for name, value in pairs:
         # The lines of the value, each at most as wide as the second column, unless it is a single
         # word.
-        lines: list[str] = []
-        for line in value.split("\n"):
-            lines += fold_lines(line, value_width)
+        lines = [part for line in value.split("\n") for part in fold_lines(line, value_width)]
         beside_name = ""
         if lines and len(lines[0]) <= value_width:
             beside_name = lines.pop(0)
@@ -250,15 +248,9 @@ def fold_lines(text: str, width: int = 0, *, indent: str = "") -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    folded = []
-    for line in lines:
-        if len(line) > width:
-            # A word that does not fit beside the indent ends at the right edge. If it is wider than
-            # the line, it begins at the left edge, and goes on beyond the right one.
-            word = line.lstrip()
-            line = word.rjust(width)
-        folded.append(line)
-    return folded
+    # A word that does not fit beside the indent ends at the right edge. If it is wider than the
+    # line, it begins at the left edge, and goes on beyond the right one.
+    return [line if len(line) <= width else line.lstrip().rjust(width) for line in lines]
 
 
 def shorten_line(text: str, max_length: int = 60) -> str:
@@ -298,11 +290,12 @@ def print_traceback(error: BaseException) -> None:
     exception: traceback.TracebackException | None = printed
     # From the error to its cause, to the cause of that, and so on.
     while exception is not None:
-        first_own_frame = 0
-        for index, frame in enumerate(exception.stack):
-            if not frame.filename.startswith(foreign_prefixes):
-                first_own_frame = index
-                break
+        own_frames = (
+            index
+            for index, frame in enumerate(exception.stack)
+            if not frame.filename.startswith(foreign_prefixes)
+        )
+        first_own_frame = next(own_frames, 0)
         del exception.stack[:first_own_frame]
         exception = exception.__cause__ or exception.__context__
     sys.stderr.write(escape_controls("".join(printed.format())))

@@ -62,9 +62,12 @@ def report_command(
     )
     from stsbench.analysis.report import ReportParts, report_html
     from stsbench.api.results import build_comparison
+    from stsbench.boards.tables.request import find_suite
 
     # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
+    # A wrong name is refused before minutes of work.
+    find_suite(suite, catalogue)
     analyses = {name: make_analysis(name, parameters={}) for name in split_names(figures)}
     store_folder = resolve_store(store, no_store=no_store)
     plan = plan_encoders(
@@ -244,8 +247,6 @@ def _read_trusted_results(
             verified = believe(all_results, plan.catalogue, progress)
         missing.extend(f"results: {problem.message}" for problem in verified.problems)
         notice = verified.notice
-        # By id(), because results cannot be in a set.
-        trusted_ids = set(map(id, verified.results))
-        for name, results in by_encoder.items():
-            by_encoder[name] = [result for result in results if id(result) in trusted_ids]
+        for name in by_encoder:
+            by_encoder[name] = [result for result in verified.results if result.encoder == name]
     return _TrustedResults(by_encoder, notice)

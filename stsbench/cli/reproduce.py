@@ -30,7 +30,7 @@ from stsbench.cli.printing import (
 from stsbench.cli.tables import print_rows, print_table
 from stsbench.cli.wording import describe_error_line
 from stsbench.core.cards import RecipeCard
-from stsbench.core.errors import EXIT_USER_ERROR, StsbenchError
+from stsbench.core.errors import EXIT_USER_ERROR, StsbenchError, look_up
 from stsbench.core.wording import format_duration
 from stsbench.encoders.runs import TrainedRun
 
@@ -67,12 +67,16 @@ def reproduce_command(
 
     Example: stsbench reproduce simcse-table-3 --small --base FOLDER
     """
+    from stsbench.boards.render.formats import TERMINAL, WRITERS
     from stsbench.studies.reproduction import Reproduction, load_ablation
     from stsbench.studies.trials import TrialEnvironment
 
     # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     TypedOptions.from_context(context).forbid_beside("--dry-run", "--out")
+    # Refused here, not after hours of training.
+    fmt = choose_format(TERMINAL, out, as_json=as_json)
+    look_up("format", fmt, {TERMINAL: None, **WRITERS})
     ablation = load_ablation(table, catalogue, small=small)
     base = resolve_spec(base, catalogue)
     if small and not base:
@@ -100,7 +104,7 @@ def reproduce_command(
     )
     if dry_run:
         return _forecast_reproduction(reproduction, as_json=as_json)
-    return _reproduce(reproduction, choose_format("terminal", out, as_json=as_json), out)
+    return _reproduce(reproduction, fmt, out)
 
 
 def _reproduce(reproduction: Reproduction, fmt: str, out: Path | None) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stsbench.cli import options as opt
+from stsbench.cli.option_values import find_data_folder
 from stsbench.cli.printing import format_interval, print_errors, print_json, print_text, show_count
 from stsbench.cli.tables import print_records
 from stsbench.core.errors import EXIT_USER_ERROR
@@ -162,13 +163,18 @@ def unpack_command(
     read_data = make_data_reader(catalogue, data)
     with show_count("results done") as progress:
         transfer = unpack_columns(results, packed, read_data, progress)
+    has_data = find_data_folder(data) is not None
     return _print_transfer(
-        transfer, f"completed in {results}", "that had their columns already", as_json
+        transfer, f"completed in {results}", "that had their columns already", as_json, has_data
     )
 
 
 def _print_transfer(
-    transfer: ColumnTransfer, action: str, skipped_reason: str, as_json: bool
+    transfer: ColumnTransfer,
+    action: str,
+    skipped_reason: str,
+    as_json: bool,
+    has_data: bool = True,
 ) -> int:
     """Print how many results' per-item columns were packed or completed; return the exit code.
 
@@ -178,6 +184,8 @@ def _print_transfer(
         action: What was done with the written ones, for example "packed into FOLDER".
         skipped_reason: What the skipped results have in common.
         as_json: Print JSON instead of lines.
+        has_data: Whether there is a data folder; if not, that is said instead of the tasks that
+            are missing.
 
     Returns:
         2 if there are problems or nothing was written, else 0.
@@ -199,8 +207,11 @@ def _print_transfer(
     print_text(f"{format_count(len(transfer.written), 'result')} {action}")
     if transfer.n_skipped:
         print_text(f"{format_count(transfer.n_skipped, 'result')} {skipped_reason}")
-    n_missing_by_task = Counter(result.task for result in transfer.missing)
-    if n_missing_by_task:
-        counts = ", ".join(f"{task} {count}" for task, count in n_missing_by_task.items())
-        print_text(f"packed columns or data are missing: {counts}")
+    if transfer.missing:
+        n_missing_by_task = Counter(result.task for result in transfer.missing)
+        missing = ", ".join(f"{task} {count}" for task, count in n_missing_by_task.items())
+        if not has_data:
+            n_results = format_count(len(transfer.missing), "result")
+            missing = f"{n_results}; there is no data folder: give --data DIR"
+        print_text(f"packed columns or data are missing: {missing}")
     return exit_code

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from stsbench.cli import options as opt
 from stsbench.cli.child import continue_in_child
@@ -86,16 +86,14 @@ def run_command(
     from stsbench.api.names import NameResolver
     from stsbench.bench.plan import CleanScoreSettings, RunPlan
     from stsbench.bench.run import EXECUTORS
+    from stsbench.cli.variants import expand_variants
     from stsbench.encoders.accelerator import resolve_devices
     from stsbench.encoders.backends import check_device
 
     # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     typed = TypedOptions.from_context(context)
-    # A typed executor replaces the devices of the project's file.
-    if "--on" in typed and "--devices" not in typed:
-        devices = None
-    device_names = resolve_devices(devices) if devices is not None else ()
+    device_names = resolve_devices(devices) if devices else ()
     for device in dict.fromkeys(device_names):
         check_device(device)
     executor = "devices" if device_names else on
@@ -112,11 +110,18 @@ def run_command(
     own_names = names if "--name" in typed or not typed_encoders else []
     specs = NameResolver(catalogue).resolve_specs([*encoders, *option_encoders], results)
     specs += [f"similarities:{path}" for path in similarities]
-    run_encoders = _expand_encoders(specs or ["minilm"], own_names, variants, params, catalogue)
+    run_specs = specs or ["minilm"]
+    if variants:
+        if own_names:
+            raise StsbenchError(
+                "names of your own have no effect beside --variants; leave them out"
+            )
+        # All variants of each encoder, and the parameters that are not in their names.
+        run_specs, params = expand_variants(run_specs, variants, params)
     plan = RunPlan(
-        encoders=run_encoders.specs,
-        names=run_encoders.names,
-        params=run_encoders.params,
+        encoders=run_specs,
+        names=_match_names(run_specs, own_names, catalogue),
+        params=params,
         catalogue=catalogue,
         results_folder=results,
         tasks=tasks or ("sts" if specs else "quickstart"),
@@ -146,50 +151,6 @@ def run_command(
             )
     _print_unfinished_runs(specs)
     return exit_code
-
-
-class RunEncoders(NamedTuple):
-    """The encoders of a run."""
-
-    specs: list[str]
-    names: dict[str, str]
-    """The user's name of each spec; empty if there are none."""
-    params: dict[str, Any]
-    """The parameters that replace those of all encoders' cards."""
-
-
-def _expand_encoders(
-    specs: list[str],
-    own_names: Sequence[str],
-    variants: Sequence[str],
-    params: dict[str, Any],
-    catalogue: Catalogue,
-) -> RunEncoders:
-    """Return the encoders of a run, all variants of each if variants are requested.
-
-    A variant of an encoder has its embeddings shortened or of another number type.
-
-    Args:
-        specs: The encoders, by id, path or name on the Hub.
-        own_names: The user's names for them; empty if there are none.
-        variants: The values of ``--variants``; empty if none are requested.
-        params: The parameters of ``--set``, which replace those of the encoders' cards.
-        catalogue: The cards of encoders.
-
-    Returns:
-        The encoders or variants, the user's names, and the parameters that are left to replace.
-
-    Raises:
-        StsbenchError: Names or variants do not fit the encoders.
-    """
-    from stsbench.cli.variants import expand_variants
-
-    if not variants:
-        return RunEncoders(specs, _match_names(specs, own_names, catalogue), params)
-    if own_names:
-        raise StsbenchError("names of your own have no effect beside --variants; leave them out")
-    expanded = expand_variants(specs, variants, params)
-    return RunEncoders(expanded.specs, names={}, params=expanded.params)
 
 
 def _print_unfinished_runs(specs: Sequence[str]) -> None:

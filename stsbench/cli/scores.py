@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
@@ -142,20 +141,17 @@ def _group_seeds(results: Sequence[Result], catalogue: Catalogue) -> list[Scored
     """
     # By id(), because results cannot be keys of a dict. Each result belongs to one group.
     name_by_result_id = {
-        id(result): encoder_results.name
-        for encoder_results in group_by_encoder(results, catalogue)
-        for result in encoder_results.results
+        id(result): group.name
+        for group in group_by_encoder(results, catalogue)
+        for result in group.results
     }
-    # By printed name, then by task and split.
-    results_by_name: dict[str, dict[tuple[str, str], list[Result]]] = {}
-    for result in results:
-        name = name_by_result_id[id(result)]
-        results_by_split = results_by_name.setdefault(name, {})
-        results_by_split.setdefault((result.task, result.split), []).append(result)
+    results_by_name = group_by(results, lambda result: name_by_result_id[id(result)])
     return [
         ScoredTask(name, results_of_seeds)
-        for name, results_by_split in results_by_name.items()
-        for results_of_seeds in results_by_split.values()
+        for name, encoder_results in results_by_name.items()
+        for results_of_seeds in group_by(
+            encoder_results, lambda result: (result.task, result.split)
+        ).values()
     ]
 
 
@@ -231,11 +227,7 @@ def _task_lines(
     # What the training text has of the test sentences. The symbol is that of the worst seed:
     # training on gold scores is worse than on the texts alone.
     overlaps = {result.overlap for result in results}
-    symbol = ""
-    for overlap in ("gold", "text"):
-        if overlap in overlaps:
-            symbol = OVERLAP_SYMBOLS[overlap]
-            break
+    symbol = next((OVERLAP_SYMBOLS[name] for name in ("gold", "text") if name in overlaps), "")
     interval = compute_mean_interval([results]) if has_seeds else first.interval
     yield ScoreLine(
         encoder=scored_task.encoder,
@@ -341,10 +333,10 @@ def _print_classes(results: Sequence[Result], suffix: str) -> None:
         return
     rows = []
     for class_name, values in values_by_class.items():
-        means = []
-        for score_name in CLASS_SCORES:
-            values_of_seeds = [result.per_subset[class_name][score_name] for result in results]
-            means.append(format_points(fmean(values_of_seeds)))
+        means = [
+            format_points(fmean(result.per_subset[class_name][score_name] for result in results))
+            for score_name in CLASS_SCORES
+        ]
         # The number of items of the class.
         n_items = f"{values['support']:.0f}"
         rows.append([class_name, *means, n_items])
@@ -395,12 +387,12 @@ def _print_notes(results: Sequence[Result], *, explains_symbols: bool) -> None:
             else "of which that text holds no sentence"
         )
         print_paragraph(f"{name}: the score of the items {items}")
-    omitted_subsets_by_label: dict[str, str] = {}
-    for result in results:
-        for clean in result.clean:
-            if clean.left_out:
-                label = f"{result.task}, {clean.name}"
-                omitted_subsets_by_label[label] = ", ".join(clean.left_out)
+    omitted_subsets_by_label = {
+        f"{result.task}, {clean.name}": ", ".join(clean.left_out)
+        for result in results
+        for clean in result.clean
+        if clean.left_out
+    }
     for label, subsets in omitted_subsets_by_label.items():
         print_paragraph(
             f"{label}: not in the mean, for fewer than {MIN_SUBSET_PAIRS} pairs are left of it: "
@@ -414,10 +406,10 @@ def _print_notes(results: Sequence[Result], *, explains_symbols: bool) -> None:
         }
         for symbol in sorted(symbols):
             print_text(OVERLAP_LEGENDS[symbol])
-    counts = Counter((result.encoder, result.task, result.split) for result in results)
+    results_by_split = group_by(results, lambda result: (result.encoder, result.task, result.split))
     # The results of tasks with several seeds, whose scores are printed with a deviation.
     results_of_several_seeds = [
-        result for result in results if counts[result.encoder, result.task, result.split] > 1
+        result for group in results_by_split.values() if len(group) > 1 for result in group
     ]
     results_of_several_seeds.sort(key=lambda result: (result.train_seed or 0, result.eval_seed))
     seeds = list(dict.fromkeys(map(_format_seed, results_of_several_seeds)))

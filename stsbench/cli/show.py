@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shlex
@@ -17,9 +18,10 @@ from stsbench.cli.option_values import TypedOptions, resolve_spec
 from stsbench.cli.printing import print_facts, print_json, print_text, write_or_print
 from stsbench.core import settings
 from stsbench.core.cards import REPRODUCIBLE, EncoderCard, RecipeCard, SelectionSection
-from stsbench.core.errors import DataError, StsbenchError, UnknownName, suggest
+from stsbench.core.errors import DataError, StsbenchError, UnknownName, look_up, suggest
 from stsbench.core.names import redact_name, split_all_params, split_names
 from stsbench.core.secrets import redact
+from stsbench.encoders.kinds import ENCODERS, KINDS
 from stsbench.encoders.runs import (
     RUN_FILE,
     TrainedRun,
@@ -64,6 +66,10 @@ def show_command(
         with figure_width(width):
             _draw_curves(name, curve)
         return
+    path = Path(name)
+    if path.suffix == ".toml" and path.parent.name in ("tasks", "baselines", "trainers"):
+        # The file of a card, in a folder of cards.
+        catalogue, name = opt.make_catalogue([*cards, path.parents[1]]), path.stem
     card_id = name
     # Each card of this name: its kind ("task", "encoder", ...) and its fields.
     matches = _find_cards(card_id, catalogue)
@@ -87,10 +93,8 @@ def show_command(
         return
     for index, (kind, fields) in enumerate(matches):
         print_text(f"{card_id}: {kind}\n" if index == 0 else f"\n{card_id}: {kind}\n")
-        filled_rows = [
-            (key, value) for key, value in _flatten(fields) if value not in ("", None, [], {})
-        ]
-        print_facts([[key, _format_value(value)] for key, value in filled_rows])
+        rows = [(key, _format_value(value)) for key, value in _flatten(fields)]
+        print_facts([[key, text] for key, text in rows if text])
 
 
 def _resolve_name(name: str, catalogue: Catalogue) -> str:
@@ -190,6 +194,9 @@ def _encoder_fields(name: str, catalogue: Catalogue) -> CardFields | None:
         # What follows the name of a recipe are values of the recipe, not of the encoder.
         return None
     card = catalogue.encoder(stem)
+    if params or catalogue.is_own("baselines", stem):
+        # Imports torch; the project's own cards are known to be right.
+        _check_keys({**card.params, **params}, card.kind)
     if params:
         # No published score is of the encoder with other parameters. Secrets in parameters are not
         # printed.
@@ -215,6 +222,22 @@ def _encoder_fields(name: str, catalogue: Catalogue) -> CardFields | None:
     return fields
 
 
+def _check_keys(params: Mapping[str, Any], kind: str) -> None:
+    """Raise UnknownName if a parameter of an encoder is unknown.
+
+    Args:
+        params: The parameters of its card, and those behind its name.
+        kind: The kind of encoder. A user's own, whose code is not to be run here, is not checked.
+    """
+    from stsbench.encoders.fitted import VARIANT_KEYS
+
+    if kind in KINDS:
+        signature = inspect.signature(ENCODERS.load(kind))
+        known_keys = dict.fromkeys([*signature.parameters, *VARIANT_KEYS])
+        for key in params:
+            look_up("key of [params]", key, known_keys)
+
+
 def _recipe_fields(name: str, catalogue: Catalogue) -> CardFields | None:
     """Return what is shown of a recipe for training, and of its runs.
 
@@ -229,7 +252,9 @@ def _recipe_fields(name: str, catalogue: Catalogue) -> CardFields | None:
     stem = name.partition("+")[0]
     if stem not in catalogue.paths("trainers"):
         return None
-    recipe = catalogue.recipe(stem)
+    from stsbench.recipes.train_plan import read_recipe
+
+    recipe = read_recipe(name, catalogue).card
     runs = read_trained_runs(name)
     # The runs of a recipe with replaced values hold the values that were used.
     if runs and "+" in name:
@@ -357,7 +382,7 @@ def _table_fields(name: str, catalogue: Catalogue) -> CardFields | None:
         "columns": columns,
         "rows": row_labels,
         "note": card.note,
-        "to print it": f"stsbench leaderboard --table {name}",
+        "to print it": f"stsbench leaderboard --table {shlex.quote(name)}",
     }
 
 
@@ -508,17 +533,15 @@ def _format_value(value: Any) -> str:  # noqa: ANN401 - any TOML value
 
     * A dict becomes ``key value, key value``, without empty values.
     * A list of dicts has one dict per line; any other list has commas.
+    * None and what is empty become an empty text.
     """
     if isinstance(value, dict):
-        return ", ".join(
-            f"{key} {_format_value(inner_value)}"
-            for key, inner_value in value.items()
-            if inner_value not in ("", None)
-        )
+        texts = [(key, _format_value(inner_value)) for key, inner_value in value.items()]
+        return ", ".join(f"{key} {text}" for key, text in texts if text)
     if isinstance(value, list | tuple):
         separator = "\n" if value and isinstance(value[0], dict) else ", "
         return separator.join(map(_format_value, value))
-    return str(value)
+    return "" if value is None else str(value)
 
 
 SCRATCH = "trained from scratch"
@@ -553,6 +576,9 @@ def describe_requirements(card: EncoderCard, catalogue: Catalogue) -> str:
         installed = _which_is(find_spec("tensorflow") is not None)
         return f"TensorFlow, {installed} installed, and {model} or --set model=FOLDER"
     if model is not None:
+        is_here = os.path.isdir(str(model))  # noqa: PTH112 - see _find_trained_runs
+        if is_here or os.path.isabs(str(model)):  # noqa: PTH117
+            return f"the folder {model}, {_which_is(is_here)} here, or --set model=FOLDER"
         revision = str(params.get("revision", "unpinned"))
         return f"the checkpoint {model} ({revision[:12]}) from the Hub, or --set model=FOLDER"
     if card.kind in ("transformer", "sentence_transformer"):

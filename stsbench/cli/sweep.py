@@ -298,20 +298,18 @@ def _sweep_to_json(state: SweepState) -> dict[str, Any]:
         over seeds (from 0 to 1, None if unknown), whether all seeds are done (``whole``), and the
         outcome of each seed. ``winners`` holds the best setting of each recipe, and its card.
     """
-    settings = []
-    for row in state.ranked():
-        outcomes_by_seed = {str(seed): outcome._asdict() for seed, outcome in row.scores.items()}
-        settings.append(
-            {
-                "recipe": row.setting.recipe,
-                "values": dict(row.setting.values),
-                "encoder": row.encoder,
-                "mean": row.seed_mean.mean if row.seed_mean else None,
-                "deviation": row.seed_mean.deviation if row.seed_mean else None,
-                "whole": row.is_complete,
-                "seeds": outcomes_by_seed,
-            }
-        )
+    settings = [
+        {
+            "recipe": row.setting.recipe,
+            "values": dict(row.setting.values),
+            "encoder": row.encoder,
+            "mean": row.seed_mean.mean if row.seed_mean else None,
+            "deviation": row.seed_mean.deviation if row.seed_mean else None,
+            "whole": row.is_complete,
+            "seeds": {str(seed): outcome._asdict() for seed, outcome in row.scores.items()},
+        }
+        for row in state.ranked()
+    ]
     winners = [
         {
             "recipe": row.setting.recipe,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from stsbench.cli import options as opt
-from stsbench.cli.option_values import TypedOptions, parse_assignments
+from stsbench.cli.option_values import TypedOptions, choose_format, parse_assignments
 from stsbench.cli.printing import show_work, write_or_print
 from stsbench.cli.tables import print_table
 from stsbench.core.errors import CardError, look_up
@@ -76,6 +76,7 @@ def timing_command(
 
     # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
+    output = choose_format(output, out, as_json=False)
     _check_options(context, encoder, recipe, output)
     params = parse_assignments(assign)
     names = NameResolver(catalogue)
@@ -112,7 +113,7 @@ def timing_command(
         "versions": versions(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    if output == "terminal" and out is None:
+    if output == "terminal":
         print_table(to_layout(report))
     elif output == "json":
         write_or_print(json.dumps(report, indent=1, ensure_ascii=False) + "\n", out)
@@ -213,71 +214,43 @@ def _time_encoder(
 ) -> TimedTraining:
     """Load an encoder and, if it is fitted on texts, fit it and measure the time.
 
+    It is fitted anew, even if a fit is stored.
+
     Args:
         spec: The encoder, by id, path or name on the Hub.
         params: Parameters that replace those of its card.
-        task: The task whose texts it is fitted on.
-        catalogue: The cards of encoders.
+        task: The task for which it is fitted, often on the task's own texts.
+        catalogue: The cards of encoders, corpora and tasks.
 
     Returns:
         The encoder, and the beginning of its row in the report: ``name``, ``method``, and
         ``training``, the seconds and the number of texts of the fit, None without one.
     """
-    from stsbench.encoders.load import load_named
-
-    named = load_named(spec, params=params, catalogue=catalogue)
-    fit = _time_fitting(named.encoder, task, catalogue)
-    row = {
-        "name": named.name,
-        "method": named.card.method if named.card else "",
-        "training": fit.cost,
-    }
-    return TimedTraining(fit.encoder, row)
-
-
-class _TimedFit(NamedTuple):
-    """An encoder that can embed, and what fitting it took."""
-
-    encoder: Encoder
-    cost: Record | None
-    """The seconds and the number of texts; None if the encoder needs no fitting."""
-
-
-def _time_fitting(encoder: Encoder, task: Task, catalogue: Catalogue) -> _TimedFit:
-    """Fit an encoder's transform, such as whitening, on texts, and measure the time.
-
-    It is fitted anew, even if a fit is stored.
-
-    Args:
-        encoder: The encoder.
-        task: The task for which it is fitted, often on the task's own texts.
-        catalogue: The cards of corpora and tasks.
-
-    Returns:
-        The fitted encoder, with the seconds and the number of texts. An encoder that is not fitted
-        is returned unchanged, with None.
-    """
     from stsbench.bench.embedder import read_texts_to_fit
     from stsbench.encoders.base import FittableEncoder
     from stsbench.encoders.fitted import FittedEncoder, name_of_fitting_texts
+    from stsbench.encoders.load import load_named
     from stsbench.encoders.metadata import find_base
 
-    if not isinstance(encoder, FittableEncoder):
-        return _TimedFit(encoder, cost=None)
-    texts = read_texts_to_fit(
-        name_of_fitting_texts(encoder), task=task, catalogue=catalogue, data=task.data
-    )
-    # The first batch of the encoder that is transformed takes longer, and is not timed.
-    if (base := find_base(encoder)) is not None:
-        base.encode(texts[:16])
-    started = perf_counter()
-    fitted = encoder.fit_texts(texts)
-    if isinstance(fitted, FittedEncoder):
-        # Without this line it would be fitted only when it first embeds, or not at all if a fit is
-        # stored. The line makes the fit now.
-        fitted.learned = fitted.method.fit(fitted.base, fitted.sentences)
-    seconds = perf_counter() - started
-    return _TimedFit(fitted, cost={"seconds": seconds, "texts": len(texts)})
+    named = load_named(spec, params=params, catalogue=catalogue)
+    encoder: Encoder = named.encoder
+    cost: Record | None = None
+    if isinstance(encoder, FittableEncoder):
+        texts = read_texts_to_fit(
+            name_of_fitting_texts(encoder), task=task, catalogue=catalogue, data=task.data
+        )
+        # The first batch of the encoder that is transformed takes longer, and is not timed.
+        if (base := find_base(encoder)) is not None:
+            base.encode(texts[:16])
+        started = perf_counter()
+        encoder = encoder.fit_texts(texts)
+        if isinstance(encoder, FittedEncoder):
+            # Without this line it would be fitted only when it first embeds, or not at all if a fit
+            # is stored. The line makes the fit now.
+            encoder.learned = encoder.method.fit(encoder.base, encoder.sentences)
+        cost = {"seconds": perf_counter() - started, "texts": len(texts)}
+    method = named.card.method if named.card else ""
+    return TimedTraining(encoder, {"name": named.name, "method": method, "training": cost})
 
 
 def _time_training(plan: TrainPlan, max_steps: int | None) -> TimedTraining:

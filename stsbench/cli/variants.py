@@ -85,12 +85,14 @@ def expand_variants(
     texts_by_key = parse_pairs(
         "--variants", texts, expected="key=value,value, such as dimensions=256,128,64"
     )
-    for key in texts_by_key:
-        look_up("key of --variants", key, dict.fromkeys(GRID_KEYS))
     # The values of each key to combine; those of digits only are numbers.
     grid: dict[str, list[Any]] = {}
     for key, text in texts_by_key.items():
-        grid[key] = [int(value) if value.isdecimal() else value for value in split_names(text)]
+        look_up("key of --variants", key, dict.fromkeys(GRID_KEYS))
+        values = split_names(text)
+        if not values:
+            raise StsbenchError(f"--variants '{key}={text}': give values, such as 256,128")
+        grid[key] = [int(value) if value.isdecimal() else value for value in values]
     if repeated_keys := params.keys() & grid.keys():
         raise StsbenchError(
             f"--set and --variants both give '{min(repeated_keys)}'; leave out one of them"
@@ -133,16 +135,19 @@ def print_variants(results: Sequence[Result], catalogue: Catalogue, plot: Path |
     for (encoder, _), seeds_by_variant in _group_by_variant(results).items():
         first_variant = next(iter(seeds_by_variant.values()))
         # Only the tasks that all variants have.
-        tasks = []
-        for task in first_variant:
-            if all(task in seeds_by_task for seeds_by_task in seeds_by_variant.values()):
-                tasks.append(task)
+        tasks = [
+            task
+            for task in first_variant
+            if all(task in seeds_by_task for seeds_by_task in seeds_by_variant.values())
+        ]
         if not tasks:
             continue
-        results_by_variant: dict[str, list[list[Result]]] = {}
-        for variant, seeds_by_task in seeds_by_variant.items():
-            results_by_variant[variant] = [seeds_by_task[task] for task in tasks]
-        rows = _make_rows(results_by_variant)
+        rows = _make_rows(
+            {
+                variant: [seeds_by_task[task] for task in tasks]
+                for variant, seeds_by_task in seeds_by_variant.items()
+            }
+        )
         # All results of the group have the same protocol.
         protocol = first_variant[tasks[0]][0].protocol
         label = f"protocol {format_protocol(tasks[0], protocol, catalogue)}"

@@ -157,11 +157,11 @@ def _print_verified(report: VerificationReport) -> None:
     Args:
         report: The verdict on each file.
     """
-    failures = []
-    for file in report.files_with_standing("failed"):
-        for problem in file.problems:
-            has_path = str(file.path) in problem
-            failures.append(problem if has_path else f"{file.path}: {problem}")
+    failures = [
+        problem if str(file.path) in problem else f"{file.path}: {problem}"
+        for file in report.files_with_standing("failed")
+        for problem in file.problems
+    ]
     print_errors("failed", failures)
     files_by_reason = group_by(
         report.files_with_standing("not verified"), lambda file: "; ".join(file.unverified_reasons)

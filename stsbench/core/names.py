@@ -179,7 +179,7 @@ def _parse_value(text: str) -> Any:  # noqa: ANN401 - any parameter
         return text == "true"
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return text
 
 

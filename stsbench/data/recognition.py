@@ -48,7 +48,7 @@ class DataColumn:
     def non_numbers(self) -> frozenset[str]:
         """The distinct cells of the column that are neither empty nor numbers.
 
-        A number with a decimal comma counts as a number here.
+        A number with a decimal comma counts as a number here; ``NA`` does not.
         """
         numbers = {
             cell
@@ -100,8 +100,8 @@ class DataColumn:
     def is_labels(self) -> bool:
         """Whether the column looks like labels: few short texts or whole numbers, each repeatedly.
 
-        It has two or more distinct cells, but at most ``MAX_CLASSES``, and at most half as many as
-        rows. No cell is empty or a fraction, and the cells are short texts.
+        It has two or more distinct cells, at most ``MAX_CLASSES`` (50) and half as many as rows.
+        No cell is empty, numbers are whole, and cells have at most four words on average.
         """
         n_cells = len(self.cells)
         # In a column of three cells, two classes are enough if one of them is repeated.
@@ -120,7 +120,7 @@ def has_header(rows: Sequence[Sequence[str]]) -> bool:
     """Return whether the first row of a table is a header: it names the columns of the others.
 
     It is one if none of its cells is a number or occurs in its own column below, and if besides one
-    column is of numbers, or of labels, or has a usual name such as ``score``. A single row is one
+    column is of numbers, or of labels, or has a usual name: ``score``, ``id``. A single row is one
     if it has a usual name.
 
     Args:
@@ -192,7 +192,7 @@ def recognise_sentences(
         keys = find_sentences(header, column_by_role, where=where)
     except CardError:
         # A user who names one sentence of a pair must name the other. Otherwise no columns have
-        # usual names, or too many, and texts decide below.
+        # usual names of sentences, or too many, and texts decide below.
         if "sentence1" in column_by_role or "sentence2" in column_by_role:
             raise
     else:
@@ -248,6 +248,7 @@ def choose_roles(
     if given_target is not None:
         roles = ColumnRoles(sentence_keys, given_target, is_gold="gold" in column_by_role)
         return RecognisedRoles(roles, doubts)
+    # Tables have rows here, so that no column is without cells.
     candidates = [column for column in columns if column.key not in sentence_keys and column.cells]
     # A gold score is the similarity of two sentences.
     may_be_gold = is_pair and not labels
@@ -381,9 +382,9 @@ def _rank_targets(columns: Sequence[DataColumn], *, numbers_first: bool) -> list
 def _is_score_column(column: DataColumn, doubts: list[str]) -> bool:
     """Return whether the targets of pairs are scores, or else labels.
 
-    * Texts are labels. Numbers with fractions are scores.
+    * They are labels unless most are numbers. Numbers with a decimal point or comma are scores.
     * Whole numbers in a column that is called like labels are scores only if more than
-      ``MAX_CLASSES`` distinct ones are in it.
+      ``MAX_CLASSES`` (50) distinct ones are in it.
     * Two distinct whole numbers, or one, are labels, unless the column is called like scores.
     * All other whole numbers are scores.
 
@@ -442,8 +443,8 @@ class SplitTables:
         """Return the columns of all splits together.
 
         A column has its name as ``key``, or its position if the tables have no header. A cell that
-        holds neither text nor a number is an empty text. If rows differ in length, only the columns
-        that all rows have are returned.
+        is None, as it holds neither text nor a number, becomes an empty text. If rows differ in
+        length, only the columns that all rows have are returned.
         """
         tables = self.distinct_tables()
         rows = [row for table in tables for row in table.rows]
@@ -498,7 +499,7 @@ def find_tables(source: Path) -> SplitTables:
     first_table = tables[0]
     for table in tables:
         _check_same_header(table, first_table)
-        # Position of a row -> its number of cells.
+        # Position of a row -> its number of cells. Shorter rows have raised the error above.
         longer_rows = table.uneven_rows()
         if longer_rows:
             row, n_fields = next(iter(longer_rows.items()))
@@ -553,8 +554,9 @@ def splits_in_name(name: str) -> list[str]:
 def _find_split_files(folder: Path) -> SplitFiles:
     """Find the files of each split in a folder by their names.
 
-    A file whose name has a word of one split, such as ``train`` or ``dev``, is of that split. A
-    single file without such a word is not divided into splits.
+    A file whose name has a word of one split, such as ``train`` or ``dev``, is of that split; one
+    with words of none or several is left out. If it is the only file, it is returned undivided,
+    under ``NO_SPLIT``.
 
     Returns:
         The files of each split, and a line on those that were left out.
@@ -624,7 +626,7 @@ def _divide_by_column(split_tables: SplitTables) -> SplitTables:
     # The only table of the only split.
     ((table,),) = split_tables.tables.values()
     for column in split_tables.columns():
-        # Cell of the column -> our name of the split.
+        # Cell of the column -> our split. SPLIT_NAMES: our split -> its names in lower case.
         split_by_value = {
             value: split
             for split, names in SPLIT_NAMES.items()

@@ -245,7 +245,8 @@ def _check_images(split: CaptionSplit, where: str) -> None:
     """Check that the image features are finite, and that each caption is of one of the images.
 
     Args:
-        split: The split; a user's function may have made it, with objects of any type.
+        split: The split, of ``n`` captions; a user's function may have made it, with objects of
+            any type.
         where: What messages of errors begin with.
 
     Raises:
@@ -433,8 +434,9 @@ def check_split(
 
     Args:
         split: The split, as it was read.
-        section: What the card says of the split: its numbers of rows, of characters and so on. A
-            fact that it lacks is not checked.
+        section: What the card says of the split: the number of rows, ``n``, of ``characters`` in
+            each column, and of rows by subset and by class (``subsets``, ``labels``). What is None
+            or empty is not checked, but ``ungraded``, the number of pairs without a gold score, is.
         gold_range: The lowest and the highest gold score that the task has; None for any.
         where: What messages of errors begin with: the task, the split and its source.
 
@@ -469,6 +471,7 @@ def check_split(
         )
     if isinstance(split, LabelledSplit | LabelledPairSplit):
         counts = np.bincount(split.labels, minlength=len(split.classes)).tolist()
+        # Classes without names are called by their numbers.
         classes = split.classes or [str(label) for label in range(len(counts))]
         count_by_class = dict(zip(classes, counts, strict=True))
         _check_fact(

@@ -100,6 +100,7 @@ def load_split(task: str, card: TaskCard, split: str, *, data: Path | None) -> L
         return LoadedSplit(split=split_data, source="local")
     if card.hub is None:
         raise _missing_data_error(task, card, split, data, problem="it is local only")
+    # The path of an archive with the files; empty if the dataset on the Hub has rows.
     load_from_hub = _load_from_archive if card.hub.archive else _load_from_rows
     try:
         loaded = load_from_hub(task, card, card.hub, split)
@@ -160,16 +161,15 @@ def source_files(source: FileSource | None, split: str, data: Path | None) -> li
 
 
 def has_files(source: FileSource | None, split: str, data: Path | None) -> bool:
-    """Return whether every file of a split exists.
+    """Return whether a split has files and each of them exists.
 
     Args:
         source: The files in a task's card; None if it has none, and then the answer is no.
         split: The name of the split.
         data: The user's data folder; None if there is none.
     """
-    if source is None or source_folder(source, data) is None:
-        return False
-    return all(file.path.is_file() for file in source_files(source, split, data))
+    files = source_files(source, split, data)
+    return bool(files) and all(file.path.is_file() for file in files)
 
 
 def check_split_name(task: str, card: TaskCard, split: str) -> None:
@@ -239,7 +239,9 @@ def _missing_files_hint(source: FileSource, split: str, data: Path | None) -> st
 def _read_and_check_split(
     task: str, card: TaskCard, source: FileSource, split: str, data: Path | None
 ) -> Split:
-    """Read a split from its files, and check its items and the hash of each file by the card.
+    """Read a split from its files, and check it by the card.
+
+    Checked are its items, and the number of lines and the hash of each file.
 
     Args:
         task: The task's id, for messages.
@@ -254,7 +256,7 @@ def _read_and_check_split(
     split_data = _read_files(task, source, split, data)
     where = f"{task} ({split}) in {source_folder(source, data)}"
     check_split(split_data, card.splits[split], gold_range=card.gold_range, where=where)
-    # Hashes come last: another problem says more to the user than "the bytes differ".
+    # Files, with hashes, come last: another problem says more to the user than that bytes differ.
     for path, file_section in source_files(source, split, data):
         check_file(path, file_section)
     return split_data
@@ -271,7 +273,8 @@ def _read_files(task: str, source: FileSource, split: str, data: Path | None) ->
         data: The folder that the source's folder is in; None if the latter is absolute.
 
     Raises:
-        CardError: The card names no files for the split.
+        CardError: The card names no files for the split, or a parameter that the reader lacks.
+        UnknownName: There is no such reader.
         DataError: A file is broken.
     """
     files = [
@@ -279,12 +282,14 @@ def _read_files(task: str, source: FileSource, split: str, data: Path | None) ->
             path=path,
             subset=file_section.subset,
             label=file_section.label,
+            # A reader accepts irregularities of a file that the card pins: the release has them.
             pinned=bool(file_section.sha256),
         )
         for path, file_section in source_files(source, split, data)
     ]
     if not files:
         raise CardError(f"task {task}: no files for split '{split}'")
+    # Imports the function of this name.
     reader = READERS.load(source.reader)
     arguments: dict[str, Any] = {"files": files, **source.params}
     # Some formats hold all splits in one file.
@@ -316,13 +321,14 @@ def _load_from_archive(task: str, card: TaskCard, hub: HubSource, split: str) ->
     from stsbench.data.hub.rows import fetch_archive
 
     source = _archive_source(task, card.local, hub)
-    archive_folder, commit = fetch_archive(hub)
+    # The folder in the cache that has the contents of the archive.
+    unpacked_folder, commit = fetch_archive(hub)
     where = f"{task} ({split}) in {hub.archive} of the Hub's {hub.repo}"
-    files = source_files(source, split, archive_folder)
+    files = source_files(source, split, unpacked_folder)
     for path, _ in files:
         if not path.is_file():
-            raise SourceError(f"{where}: there is no file {path.relative_to(archive_folder)}")
-    split_data = _read_files(task, source, split, data=archive_folder)
+            raise SourceError(f"{where}: there is no file {path.relative_to(unpacked_folder)}")
+    split_data = _read_files(task, source, split, data=unpacked_folder)
     section = card.splits[split]
     check_split(split_data, section, gold_range=card.gold_range, where=where)
     # Whether the card says enough of the split, without the hashes of its files.
@@ -332,6 +338,7 @@ def _load_from_archive(task: str, card: TaskCard, hub: HubSource, split: str) ->
         if not is_identified:
             check_file(path, file_section)
     facts = f"counts, characters and {'mean' if section.mean is not None else 'classes'} fit"
+    # Notes for readers of scores.
     differences = []
     for path, file_section in files:
         mismatch = describe_hash_mismatch(path, file_section.sha256)
@@ -378,7 +385,9 @@ def _identifies_split(section: SplitSection, split_data: Split) -> bool:
     number of rows of each class.
 
     Args:
-        section: What the card says of the split.
+        section: What the card says of the split: the number of ``characters`` in each column, the
+            ``mean`` gold score, and by class the number of rows, ``labels``. None or empty if the
+            card does not say it.
         split_data: The split.
     """
     if not section.characters:
@@ -396,8 +405,9 @@ def _load_from_rows(task: str, card: TaskCard, hub: HubSource, split: str) -> Lo
 
     Args:
         task: The task's id, for messages.
-        card: The task's card.
-        hub: The section of the card on the Hub.
+        card: The task's card. Of a split it has ``subsets``, the number of pairs by subset, and
+            ``ungraded``, the number of pairs without a gold score.
+        hub: The section of the card on the Hub; ``splits`` are the Hub's names of splits by ours.
         split: The name of the split.
 
     Raises:
@@ -411,6 +421,7 @@ def _load_from_rows(task: str, card: TaskCard, hub: HubSource, split: str) -> Lo
     split_data, commit = fetch_rows(hub, split)
     section = card.splits[split]
     if isinstance(split_data, PairSplit):
+        # The subset of each pair is an empty text if the dataset has none.
         split_data = replace(
             split_data,
             subsets_known=not section.subsets or any(split_data.subset),
@@ -446,14 +457,16 @@ class Task:
 
         Raises:
             UnknownName: The task has no such split.
-            DataError: No source has it, it is broken, or it differs from the card.
+            DataError: It is broken, or differs from the card; a SourceError, which is a DataError,
+                if no source has it.
         """
         return self.loaded_split(split).split
 
     def ungraded_sentences(self, split: str) -> Sequence[str]:
         """Return the sentences of pairs that were released without a gold score (ungraded pairs).
 
-        It is empty if the release has no such pairs, or if the split has no gold scores at all.
+        The two of a pair follow each other. The sequence is empty if the release has no such pairs,
+        or if the split has no gold scores at all.
 
         Args:
             split: The name of the split.
@@ -500,6 +513,7 @@ class Task:
                 pairs = zip(split.sentences1, split.sentences2, strict=True)
                 texts += chain.from_iterable(pairs)
             else:
+                # All of them, those of a pair in two blocks: first sentences, then second ones.
                 texts += split.texts()
             if with_ungraded:
                 texts += self.ungraded_sentences(name)

@@ -262,7 +262,7 @@ def _recognise_data(
     recognised = _RecognisedData(dataset, split_tables, all_columns, roles)
     if dataset is not None:
         split_tables = _drop_secret_splits(split_tables, roles)
-        # Secret targets are no classes, and may be empty.
+        # Secret targets are no classes, and may be empty: columns are now without them.
         recognised = recognised._replace(columns=split_tables.columns())
     check_targets(
         split_tables,
@@ -366,7 +366,7 @@ def _rename_splits(split_tables: SplitTables, *, is_gold: bool, where: str) -> S
 def _task_card(
     name: str, source: Path | HubSource, recognised: _RecognisedData, params: Params
 ) -> TaskCard:
-    """Return the card of a task, with the names of its splits, but without their counts.
+    """Return the card of a task, with the names of its splits, but without facts of them.
 
     Args:
         name: The name of the task.
@@ -475,7 +475,7 @@ def _reader_params(
         all_are_numbers = not target.non_numbers
         if all_are_numbers:
             # Labels of equal value, such as 1 and 1.0, stay sorted as text.
-            classes.sort(key=float)
+            classes.sort(key=lambda label: float(label.replace(",", ".")))
         params["classes"] = classes
     if split_column is not None:
         params["split_column"] = split_column
@@ -566,7 +566,7 @@ def _card_text(
         made_by: The program that makes the draft, for the first line.
     """
     card = task.card
-    # Section or key -> value, without the values that need not be written.
+    # Section or key -> value, without default values; strip_defaults() leaves out the note too.
     tables = {**strip_defaults(card), "note": card.note}
     if card.local is not None:
         tables["local"]["folder"] = relative_path(Path(card.local.folder), location.path.parent)
@@ -583,8 +583,8 @@ def _card_text(
 def _hub_tables(where: str, dataset: HubDataset) -> SplitTables:
     """Return the tables of a dataset on the Hub under our names of splits.
 
-    A split of the Hub whose name has a word such as ``train`` or ``dev`` is one of ours. If several
-    are of the same split, the first one counts, and a line says that the others are left out.
+    A split of the Hub is ours if its name has a word such as ``train`` or ``dev``, and two of ours
+    if it has words of both. Of several for one split the first counts; a line names the others.
 
     Args:
         where: What messages of errors begin with: the name of the dataset.

@@ -23,9 +23,9 @@ class TaskName(NamedTuple):
 def find_task_or_suite_ids(name: str, catalogue: Catalogue) -> Sequence[str]:
     """Return the ids of tasks, or the id of one suite of tasks, that a name stands for.
 
-    A name is an id or title of ours, or else MTEB's name of the task. Upper and lower case are the
-    same; if no name is equal, signs and blanks are ignored too. If MTEB uses the name for other
-    tasks than we do, ours count, and a notice says so.
+    A name is an id, title or alias of ours, or else MTEB's name of the task. Upper and lower case
+    are the same; if no name is equal, signs and blanks are ignored too. If MTEB uses the name for
+    other tasks than we do, ours count, and a notice says so.
 
     Args:
         name: The name, as a user writes it.
@@ -37,7 +37,7 @@ def find_task_or_suite_ids(name: str, catalogue: Catalogue) -> Sequence[str]:
     if name in catalogue.paths("tasks") or name in catalogue.suites():
         return [name]
     for simplify in (str.casefold, _keep_letters_and_digits):
-        # Names of ours come before those of MTEB.
+        # In the order ids, titles and aliases, MTEB's names: the first match counts.
         matches = [
             candidate
             for candidate in list_task_names(catalogue)
@@ -69,7 +69,7 @@ def known_names(catalogue: Catalogue) -> list[str]:
 
 @lru_cache(maxsize=4)
 def list_task_names(catalogue: Catalogue) -> Sequence[TaskName]:
-    """Return all names of tasks and suites: ids, then titles, then MTEB's names."""
+    """Return all names of tasks and suites: ids, then titles and aliases, then MTEB's names."""
     return [*_iterate_own_names(catalogue), *_iterate_mteb_names(catalogue)]
 
 
@@ -99,6 +99,7 @@ def _iterate_mteb_names(catalogue: Catalogue) -> Iterator[TaskName]:
         # The name of the subset is empty if our task has all subsets.
         if not matched_task.mteb_subset:
             tasks_with_all_subsets[matched_task.mteb_task] = [task_id]
+    # Id -> suite; it has the ids of its tasks.
     suites = catalogue.suites()
     suite_ids_by_tasks = {frozenset(suite.tasks): [suite_id] for suite_id, suite in suites.items()}
     # On the right are the names that replace those on the left.

@@ -54,7 +54,8 @@ def check_targets(
 ) -> None:
     """Check the cells of the target, the column that is scored.
 
-    * No cell may be empty, but for missing scores that the user wants to leave out.
+    * No cell may be empty, but for missing scores that the user wants to leave out: these may also
+      be texts such as ``NA``.
     * Gold scores must be numbers, and on the scale if the user gives one.
     * Labels must be numbers too if most of them are, or if the column is called like scores; not if
       the user says that they are labels.
@@ -88,6 +89,7 @@ def check_targets(
                 continue
             if "." in cell and not is_missing(cell):
                 with_point.append(table.locate_row(row))
+            # What is wrong with the cell; empty if nothing is.
             problem = _describe_problem(
                 cell, target, need_numbers=need_numbers, has_commas=has_commas
             )
@@ -183,6 +185,7 @@ def describe_reading(
         One clause each, for example "the scores have decimal commas".
     """
     notes = [
+        # An encoding that is not UTF-8, or the sheet of a workbook; otherwise empty.
         f"{Path(table.path).name} is read from {table.reading}"
         for table in split_tables.distinct_tables()
         if table.reading
@@ -220,7 +223,8 @@ def find_languages(columns: Iterable[Sequence[str]]) -> list[str]:
 def _find_script_language(texts: Sequence[str]) -> str:
     """Return the code of the language in whose own script most letters of some texts are.
 
-    It is empty if most letters are of no such script: Thai is one, Latin is not.
+    It is empty if less than two thirds of the letters are of one such script: Thai is one, Latin
+    is not. If a tenth of them is kana, Chinese characters count as Japanese.
     """
     letters = islice(filter(str.isalpha, chain.from_iterable(texts)), MAX_LETTERS)
     # Code of a language -> number of letters; empty for letters of other scripts.
@@ -242,8 +246,8 @@ def _find_script_language(texts: Sequence[str]) -> str:
 def _detect_language(texts: Sequence[str]) -> str:
     """Return the code of the language that py3langid finds for most of the first texts.
 
-    It is empty if py3langid is not installed, if there are few texts, or if they are not mostly in
-    one language.
+    It is empty if py3langid is not installed, if there are fewer than ``MIN_TEXTS`` (20) different
+    texts, or if less than two thirds of them are in one language.
     """
     distinct_texts = list(islice(dict.fromkeys(texts), MAX_TEXTS))
     try:

@@ -66,7 +66,8 @@ def resolve_devices(text: str) -> tuple[str, ...]:
 
     Args:
         text: Either how many accelerators of this machine to use (how many times the processor,
-            if it has none), or names with commas, such as ``cuda:0,cuda:2`` or ``cpu,cpu``.
+            if it has none), or names with commas, such as ``cuda:0,cuda:2`` or ``cpu,cpu``; it
+            is not checked whether there are such devices.
 
     Returns:
         One of torch's names per device; the same name may occur several times.
@@ -90,16 +91,18 @@ def resolve_device_name(name: str) -> str:
     """Return torch's name of a device, for a user's name of it.
 
     The name ``auto`` stands for the device that was set for this process, otherwise for the
-    accelerator of this machine, otherwise for the processor. Any other name is returned unchanged.
+    accelerator of this machine, otherwise for the processor. Any other name is returned unchanged,
+    whether or not there is such a device.
     """
     import torch
 
     if name == "auto":
+        # This is "auto" too if no device was set.
         name = device_of_process
     if name != "auto":
         return name
     accelerator = torch.accelerator.current_accelerator(check_available=True)
-    # Kinds that are used only if a user names them.
+    # Kinds that are used only if a user names them: Apple's (mps).
     if accelerator is None or accelerator.type in NEVER_AUTOMATIC:
         return "cpu"
     return accelerator.type

@@ -301,6 +301,7 @@ def _find_problem(key: str, value: object) -> str:
         words = value.values() if isinstance(value, dict) else [value]
         is_allowed = all(re.fullmatch(r"\w+|None", str(word)) for word in words)
         return "" if is_allowed else ", which is not run here; remove it"
+    # Keys that lead to other files, such as gguf_file.
     if re.fullmatch(OTHER_FILE_KEYS, key) and value is not None:
         return ", which is not read here; remove it"
     if isinstance(value, dict):
@@ -308,7 +309,8 @@ def _find_problem(key: str, value: object) -> str:
     if key == "max_seq_length" and value is not None and (type(value) is not int or value < 0):
         return "; give the longest input in tokens"
     if isinstance(value, int | float) and not isinstance(value, bool):
-        # The limit of the first pattern that fits the key.
+        # The limit of the first pattern that fits the key, such as 1,000 for numbers of layers. If
+        # none fits, any number is allowed.
         limits = (limit for pattern, limit in CONFIG_LIMITS.items() if re.fullmatch(pattern, key))
         limit = next(limits, None)
         if limit is not None and not 0 <= value <= limit:

@@ -83,7 +83,8 @@ def is_padding_invariant(
     """Return whether padding changes the numbers of sentences by rounding at most.
 
     Args:
-        alone: Hidden states or embeddings of sentences, each of which was computed alone.
+        alone: Hidden states or embeddings of sentences, each of which was computed alone. Numbers
+            that are not finite are not compared.
         padded: Those of the same sentences, computed in a batch with longer ones; the same shape.
         dtype: The type of numbers that they were computed in, for example ``float32``.
     """
@@ -145,7 +146,8 @@ class TorchBackend:
 
         Raises:
             CardError: The backend reads no file.
-            UnknownName: There is no such file.
+            UnknownName: ``file`` is named, and there is no such file.
+            EncoderError: The file is broken.
         """
         if file and not self.suffixes:
             raise CardError(
@@ -154,6 +156,8 @@ class TorchBackend:
         self.folder = folder
         self.dtype = dtype
         self.device = device
+        # None if it runs no file of its own; also if none is named and the folder lacks the default
+        # one, so that one is exported later.
         self.runtime_file: RuntimeFile | None = None
         if self.suffixes:
             self.runtime_file = find_runtime_file(
@@ -202,12 +206,13 @@ class TorchBackend:
 
         model = network.load(self.dtype).to(self.torch_device)
         if self.torch_device.type == "cpu":
+            # In place; then it is tried on two tokens whether the model still runs.
             pack_linears(model)
             if not runs_on_tokens(model):
                 # Mamba multiplies with the weights of a layer itself, so that packing breaks it.
                 return network.load(self.dtype)
             return model
-        # A function that computes attention without padding; None if this device has none.
+        # A function that computes attention without padding; None for all devices but CUDA's.
         attention = find_attention(self.torch_device)
         self.padding_reason = "there is no attention without padding for this device"
         if attention is not None:
@@ -261,8 +266,10 @@ class RuntimeBackend(TorchBackend):
         """What a runtime adds to the fingerprint of an encoder, as JSON values by name.
 
         For a file of the checkpoint these are also its hashes. An exported file is made from the
-        checkpoint's weights, whose hashes are in the fingerprint already.
+        checkpoint's weights, whose hashes are in the fingerprint already. ``CODE_VERSION`` is
+        raised when a change of the export's code can change an embedding.
         """
+        # The sha256 by path, of the file and of those beside it that hold its weights.
         file = self.runtime_file.file_hashes() if self.runtime_file is not None else "exported"
         return {
             "backend": self.fingerprint_name,
@@ -307,16 +314,18 @@ class RuntimeBackend(TorchBackend):
 
         file = self.runtime_file or self.export(network)
         model = RuntimeModel(self.runtime, file, network, self.open)
-        # A quantised file has another precision, such as int8, for which a larger one is allowed.
+        # As a share of the length of a hidden state: 0.01 for float32, 0.1 for bfloat16, and 0.5
+        # for the precision of a quantised file, such as int8, which the table lacks.
         max_difference = MAX_OUTPUT_DIFFERENCE.get(self.precision, MAX_QUANTISED_OUTPUT_DIFFERENCE)
         check_against_torch(model, network, max_difference)
         return model
 
     def export(self, network: Network) -> RuntimeFile:
-        """Return the runtime's file of a model in the cache folder; export it unless it exists.
+        """Return an ONNX file of a model in the cache folder; export it unless it exists.
 
         Args:
-            network: How to load the model in torch, and the outputs it must have.
+            network: How to load the model in torch, the outputs it must have, and the hashes of
+                its files, by which the exported file is found.
 
         Raises:
             EncoderError: It cannot be exported.
@@ -353,6 +362,7 @@ class RuntimeBackend(TorchBackend):
             load=lambda dtype: torch_model,
             tokenizer=transformer.tokenizer,
         )
+        # A module of this runtime, called as a model of transformers is.
         transformer.model = self.load_model(network)
         return sentence_transformer
 
@@ -435,7 +445,7 @@ class Int8Backend(OnnxBackend):
     def export(self, network: Network) -> RuntimeFile:
         """Return an int8 file of a model in the cache folder; make it unless it exists.
 
-        Its folder is stored in ``self.exported``.
+        Its folder is stored in ``self.exported``: what int8 costs is stored there too.
 
         Args:
             network: How to load the model in torch, and the outputs it must have.
@@ -551,6 +561,7 @@ def resolve_backend_class(name: str, *, dtype: str, device: str) -> type[TorchBa
         return backend_class
     if device not in ("auto", "cpu"):
         raise CardError(f"{label} runs on the CPU here, not on '{device}'; leave 'device' out")
+    # The packages that run the model, and those that export it.
     packages = (*backend_class.libraries, "onnx", "onnxscript")
     missing_packages = [package for package in packages if find_spec(package) is None]
     if missing_packages:

@@ -131,7 +131,8 @@ def inspect_embeddings(rows: EmbeddingRows) -> EmbeddingChecks:
     The embeddings are read block by block, because they may be larger than the memory.
 
     Returns:
-        The number of zero vectors, and whether all embeddings are the same.
+        The number of zero vectors, and whether all embeddings are the same (also true if there are
+        none).
     """
     zero_vectors = 0
     is_constant = True
@@ -210,7 +211,9 @@ def read_pair_scores(split: Split, embed: Embed) -> list[Similarities]:
         as a zero vector.
     """
     similarities = []
+    # For each further sentence of an item a list of n texts, joined with the first sentences.
     for joined_pairs in join_pairs_of_items(split.sides):
+        # ``embed`` returns a row of numbers per pair, whose sum is the score.
         scores = pair_scores(embed(joined_pairs))
         has_zero_vector = np.zeros(len(joined_pairs), dtype=bool)
         similarities.append(Similarities(scores, has_zero_vector))
@@ -247,13 +250,15 @@ def score_pairs(
     gold = np.asarray(items["gold"], dtype=np.float64)
     n = len(x)
     subsets = list(map(str, items.get("subset", [""] * n)))
+    # The items of each subset that is correlated apart, and its weight in the score.
     subset_weights = weigh_subsets(subsets, aggregation)
     # Which items share a sentence, so that they are not independent.
     dependence = read_dependence(items, n)
     interval = correlation_interval(
         score, metric, values=x, gold=gold, subset_weights=subset_weights, dependence=dependence
     )
-    # A component is a group of items that are connected by shared sentences.
+    # A component is a group of items that are connected by shared sentences. It dominates with more
+    # than half of the weight of all items.
     if dependence.has_dominant_component(item_weights(subset_weights, n)):
         notes = (*notes, DOMINANT_COMPONENT_NOTE)
     return Scores(

@@ -116,6 +116,7 @@ class VerifiedFile:
             return None
         card = catalogue.task(result.task)
         try:
+            # Imports its class, which may be of a package that is not installed.
             EVALUATORS.load(card.evaluator)
         except StsbenchError as error:
             self.unverified_reasons.append(f"its evaluator is not here: {as_one_line(error)}")
@@ -153,6 +154,8 @@ class VerifiedFile:
         try:
             # The file may hold any numbers: NumPy's warnings about them would not help the user.
             with np.errstate(all="ignore"):
+                # A column ``label`` among the items is not trusted: it is replaced by that of the
+                # data, or inferred, or left out.
                 recomputed = evaluator.recompute(
                     _replace_labels(result, items, labels=labels or {})
                 )
@@ -169,6 +172,7 @@ class VerifiedFile:
             )
         else:
             self.recomputed = recomputed
+            # If the Result's interval is by an earlier method, that one is recomputed.
             with_interval = _use_earlier_interval_method(recomputed, result)
             self.problems += _find_differences(result, with_interval, bounds)
             # An interval by a method that this version does not have is no fault.
@@ -179,7 +183,8 @@ class VerifiedFile:
     def has_earlier_interval(self) -> bool:
         """Whether the Result's interval is by another method than this version of the package uses.
 
-        False also if there is no valid Result, or if its scores were not recomputed.
+        ``self.recomputed`` always has the interval of this version's method. False also if there is
+        no valid Result, or if its scores were not recomputed.
         """
         return (
             self.result is not None
@@ -209,6 +214,7 @@ def _use_earlier_interval_method(recomputed: Scores, result: Result) -> Scores:
     if method == recomputed.interval_method or method not in EARLIER_INTERVAL_METHODS:
         return recomputed
     items = recomputed.per_item
+    # The column whose mean, or whose correlation ``tested.metric`` with gold scores, is the score.
     tested = find_tested_column(items, result.protocol)
     if tested is None:
         return recomputed
@@ -219,6 +225,7 @@ def _use_earlier_interval_method(recomputed: Scores, result: Result) -> Scores:
     if tested.metric is None:
         interval = share_interval(values, dependence, has_chains=False)
     else:
+        # The subset of each item; their correlations make the score as ``aggregation`` says.
         subsets = list(map(str, items.get("subset", [""] * len(values))))
         interval = correlation_interval(
             recomputed.score,
@@ -315,7 +322,8 @@ def _find_differences(result: Result, recomputed: Scores, bounds: ScoreRange) ->
     low, high = bounds
     if not low <= result.score <= high:
         yield f"field 'score': {result.score:.6g}, the items make {format_range(low, high)}"
-    # ``result.scores`` also holds the score that was checked above, under its protocol's name.
+    # ``result.scores`` also holds the score that was checked above, under a name such as
+    # "spearman.all", by the protocol's metric and aggregation.
     protocol_score = score_name(result.protocol)
     other_scores = {name: value for name, value in result.scores.items() if name != protocol_score}
     yield from _compare_values("field 'scores'", other_scores, recomputed.scores)
@@ -366,7 +374,7 @@ def _compare_values(
 
     A stored value without a recomputed one is wrong only if it is a correlation, such as
     ``spearman.all`` or ``euclidean_spearman.all``: other values may depend on more than the items.
-    A value that is NaN equals no other.
+    Values may differ by ``BOUND_TOLERANCE``, 1e-9. A value that is NaN equals no other.
 
     Args:
         location: Where the values are in the Result, for messages.
@@ -380,6 +388,7 @@ def _compare_values(
         if name in recomputed:
             if not abs(value - recomputed[name]) <= BOUND_TOLERANCE:
                 yield f"{prefix} {recomputed[name]:.6g}"
+        # Both tables have correlations by the names of their metrics.
         elif metric in {*CORRELATIONS, *FURTHER_CORRELATIONS}:
             yield f"{prefix} none"
 
@@ -443,7 +452,8 @@ def believe(
     results = list(results)
     unverified: dict[str, list[Result]] = {}
     believed = Believed(results=[], problems=[], unverified=unverified)
-    # The cards of the results' tasks; a task may have no card.
+    # The cards of the results' tasks; a task may have no card. ``catalogue.paths("tasks")`` has the
+    # file of each card by the name of its task.
     cards = {
         task: catalogue.task(task)
         for task in {result.task for result in results} & catalogue.paths("tasks").keys()
@@ -491,8 +501,8 @@ def _compare_file_with_items(
 
     Args:
         file: Gets the messages: ``file.problems`` if numbers are wrong,
-            ``file.unverified_reasons`` if they could not be checked.
-        result: The Result.
+            ``file.unverified_reasons`` if they could not be checked. Both are empty before.
+        result: The Result, read from ``file.path``.
         catalogue: Finds task cards, which name the evaluators.
         card: The card of its task; None if there is none.
         cache: The problems of files that were compared before, by cache key; extended in place.
@@ -502,6 +512,7 @@ def _compare_file_with_items(
         were cached; otherwise True.
     """
     if not has_columns(result):
+        # Adds a problem for each field that is out of bounds or contradicts another.
         file.check_fields(result)
         file.unverified_reasons.append(NO_ITEM_FILE_REASON)
         return False
@@ -513,16 +524,19 @@ def _compare_file_with_items(
             file.problems += cache[cache_key]
             return False
         file.check_fields(result)
+        # Raises if the items are not those whose hash the Result has.
         items = read_item_columns(result, items_content)
+        # None if there is none; then the reason is noted in ``file``.
         evaluator = file.load_evaluator(result, catalogue)
     except DataError as error:
         file.problems.append(str(error))
         return True
     if evaluator is not None:
         file.compare_with_items(result, items, evaluator)
-    is_built_in = card is not None and card.evaluator in EVALUATORS.table
-    if is_built_in:
-        cache[cache_key] = file.problems
+        # Without an evaluator nothing was compared, which is no outcome to remember.
+        is_built_in = card is not None and card.evaluator in EVALUATORS.table
+        if is_built_in:
+            cache[cache_key] = file.problems
     return True
 
 
@@ -531,7 +545,9 @@ def _cache_key(
 ) -> str:
     """Return a hash of all that the outcome of a comparison with the items depends on.
 
-    It covers both files, the Result as it was read, its task's card and the code of the formulas.
+    It covers both files, the Result as it was read, its task's card and the code of the formulas:
+    the Python files of the evaluators and of ``stsbench.numbers``, and the versions of numpy and
+    scipy. Of the card it covers what decides the scoring: the evaluator, its options and the split.
 
     Args:
         result: The Result as it was read.
@@ -542,6 +558,7 @@ def _cache_key(
     hashes = [
         code_digest(Path(__file__).parent, *map(Path, numbers.__path__)),
         task_digest(card) if card is not None else "",
+        # The hash of the Result's fields.
         result.digest,
         hashlib.sha256(result_content).hexdigest(),
         hashlib.sha256(items_content).hexdigest(),

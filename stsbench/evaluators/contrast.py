@@ -88,6 +88,7 @@ class ContrastEvaluator:
         if self.protocol.similarity is None:
             positive, *negatives = read_pair_scores(split, embed)
         else:
+            # The sentences of side 0, then those of side 1, and so on.
             embeddings = embed(split.texts())
             # Side 0 are the anchors, side 1 the positives, and further sides one negative each.
             # compare_sides returns a list with an element for each similarity, here one.
@@ -104,7 +105,7 @@ class ContrastEvaluator:
             for number, is_above in enumerate(is_above_negative, start=1):
                 columns[f"correct{number}"] = is_above.astype(np.int64)
         # The score is computed from these columns alone, so that it can be checked later by them;
-        # the further ones tell which items share a sentence.
+        # the further ones tell which items share a sentence. ``recompute`` makes no notes.
         scores = self.recompute({**columns, **sentence_columns(*split.sides)})
         has_zero_vector = np.any([side.has_zero_vector for side in (positive, *negatives)], axis=0)
         zero_vectors = int(has_zero_vector.sum())

@@ -85,7 +85,7 @@ def make_task_evaluator(task: str, card: TaskCard, protocol: Mapping[str, Any]) 
     """
     # EVALUATORS knows the class of each evaluator by its name in cards, such as ``sts``.
     evaluator_class = EVALUATORS.load(card.evaluator)
-    name = str(protocol["name"])
+    name = str(protocol.get("name", ""))
     # The protocol with the default values of its fields; look_up raises an error for another name.
     registered = look_up("protocol", name, evaluator_class.PROTOCOLS)
     missing_fields = [field.name for field in fields(registered) if field.name not in protocol]

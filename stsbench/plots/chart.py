@@ -6,11 +6,11 @@ import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from typing import Any
 
 from stsbench.plots.labels import (
-    CHARACTER_WIDTH,
+    BOLD_WIDTH,
+    FONT,
     INK_COLOUR,
     LINE_COLOUR,
     LINE_HEIGHT,
@@ -18,6 +18,7 @@ from stsbench.plots.labels import (
     TEXT_SIZE,
     current_width,
     printable_name,
+    text_width,
     wrap_text,
 )
 
@@ -33,7 +34,7 @@ except ImportError as error:
     ) from error
 
 STYLE: Mapping[str, Any] = {
-    "font.family": "DejaVu Sans",
+    "font.family": FONT,
     "font.size": SMALL_SIZE,
     "axes.labelsize": TEXT_SIZE,
     "axes.titlesize": SMALL_SIZE,
@@ -125,23 +126,25 @@ class Chart(Figure):  # type: ignore[misc]
             notes: Lines below the legend.
         """
         width, panel_height = self.get_size_inches()
-        title = wrap_text(printable_name(title), width, TEXT_SIZE)
+        self.supylabel(wrap_text(y_label, panel_height, TEXT_SIZE))
+        # The layout decides how wide the panels are, and so how many lines their titles need.
+        self.get_layout_engine().execute(self)
+        for axes in self.axes:
+            axes.set_title(wrap_text(axes.get_title(), axes.get_window_extent().width / self.dpi))
+        n_added_lines = max(axes.get_title().count("\n") for axes in self.axes)
+        panel_height += LINE_HEIGHT * n_added_lines * self.axes[0].get_gridspec().nrows
+        title = wrap_text(printable_name(title), width / BOLD_WIDTH, TEXT_SIZE)
         x_label = wrap_text(x_label, width, TEXT_SIZE)
-        note_text = "\n".join(wrap_text(note, width) for note in notes)
+        note_text = "\n".join(wrap_text(note, width - 0.1) for note in notes)
         # One width for all entries, so that columns are of equal width.
         sign_width = (handle_length + 3) * SMALL_SIZE / 72
         for artist in legend:
             artist.set_label(wrap_text(artist.get_label(), width - sign_width))
-        lines_by_entry = [artist.get_label().split("\n") for artist in legend]
-        entry_width = sign_width + CHARACTER_WIDTH * max(
-            map(len, chain(*lines_by_entry)), default=0
-        )
-        n_rows = math.ceil(len(legend) / max(1, int(width / entry_width)))
-        column_heights = [
-            sum(map(len, lines_by_entry[start : start + n_rows]))
-            for start in range(0, len(legend), n_rows or 1)
-        ]
-        legend_height = 1.25 * LINE_HEIGHT * max(column_heights, default=0) + 0.04 * bool(legend)
+        entries = "\n".join(artist.get_label() for artist in legend)
+        n_columns = max(1, int(width / (sign_width + text_width(entries))))
+        # Only entries that are too long for two columns have several lines.
+        n_lines = entries.count("\n") + 1 if n_columns == 1 else math.ceil(len(legend) / n_columns)
+        legend_height = (1.25 * LINE_HEIGHT * n_lines + 0.04) * bool(legend)
         # With a distance to the text above them.
         notes_height = LINE_HEIGHT * len(note_text.split("\n")) + 0.1 if note_text else 0.0
         below_label = legend_height + notes_height
@@ -154,13 +157,12 @@ class Chart(Figure):  # type: ignore[misc]
         self.get_layout_engine().set(rect=(0, bottom, 1, 1 - bottom))
         self.suptitle(title)
         self.supxlabel(x_label, y=below_label / height)
-        self.supylabel(wrap_text(y_label, panel_height, TEXT_SIZE))
         if legend:
             self.legend(
                 handles=list(legend),
                 loc="lower center",
                 bbox_to_anchor=(0.5, notes_height / height),
-                ncols=len(column_heights),
+                ncols=n_columns,
                 handlelength=handle_length,
                 borderaxespad=0.1,
                 labelspacing=0.25,

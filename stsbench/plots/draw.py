@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from stsbench.core.wording import escape_controls
 from stsbench.plots.labels import (
     BAND_COLOUR,
-    CHARACTER_WIDTH,
     LINE_HEIGHT,
     TEXT_SIZE,
     axis_label,
     current_width,
     legend_name,
     printable_name,
+    text_width,
     wrap_text,
 )
 from stsbench.plots.panels import (
@@ -28,7 +28,6 @@ from stsbench.plots.panels import (
     legend_artists,
     new_chart,
     new_panels,
-    panel_title,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ FRAME_HEIGHT = 0.25
 class DotPoint(NamedTuple):
     """One number of a chart of dots: its group, its series, and its interval, None if unknown.
 
-    A dot that is not ``filled`` is drawn as a ring.
+    A dot that is not ``filled`` is drawn as a ring. The ``symbol`` stands beside it.
     """
 
     group: str
@@ -53,6 +52,7 @@ class DotPoint(NamedTuple):
     value: float
     interval: Interval | None = None
     filled: bool = True
+    symbol: str = ""
 
     @classmethod
     def difference(cls, group: str, series: str, value: float, low: float, high: float) -> DotPoint:
@@ -100,8 +100,15 @@ def draw_dots(
             colour, marker = colour_and_marker(series_index)
             # This draws no dot, only the entry of the legend, which is filled even if the first
             # dot is a ring.
-            shape = {"marker": marker, "markersize": MARKER_SIZE, "linestyle": "none"}
-            axes.plot([], [], color=colour, label=legend_name(series_name), **shape)
+            axes.plot(
+                [],
+                [],
+                color=colour,
+                label=legend_name(series_name),
+                marker=marker,
+                markersize=MARKER_SIZE,
+                linestyle="none",
+            )
             # The dots of a group lie below each other, around its middle.
             from_middle = DOT_HEIGHT * (series_index - (len(series_names) - 1) / 2)
             for dot in dots:
@@ -130,10 +137,9 @@ def _draw_bands(
     """
     ends = list(accumulate(heights))
     middles = [end - height / 2 for end, height in zip(ends, heights, strict=True)]
-    for middle, height in list(zip(middles, heights, strict=True))[::2]:
-        band = (middle - height / 2, middle + height / 2)
+    for end, height in list(zip(ends, heights, strict=True))[::2]:
         # With zorder 0 the band lies behind everything else.
-        axes.axhspan(*band, color=BAND_COLOUR, linewidth=0, zorder=0)
+        axes.axhspan(end - height, end, color=BAND_COLOUR, linewidth=0, zorder=0)
     axes.set_yticks(middles, labels)
     axes.set_ylim(ends[-1], 0)
     axes.tick_params(axis="y", length=0)
@@ -148,20 +154,25 @@ def _draw_dot(axes: Axes, dot: DotPoint, y: float, dot_look: tuple[str, str]) ->
 
     Args:
         axes: The matplotlib axes of the panel.
-        dot: The number ``value``; its ``interval`` (lower and upper end, None if unknown); and
-            ``filled``, which is False for a ring.
+        dot: The number ``value``; its ``interval`` (lower and upper end, None if unknown);
+            ``filled``, which is False for a ring; and its ``symbol``, which may be empty.
         y: The position of the dot on the y axis.
         dot_look: The colour, and matplotlib's code of the marker, such as ``"o"``.
     """
     colour, marker = dot_look
     if dot.interval is not None:
         axes.hlines(y, *dot.interval, color=colour, linewidth=1.2)
-    shape = {
-        "marker": marker,
-        "markersize": MARKER_SIZE,
-        "markerfacecolor": colour if dot.filled else "white",
-    }
-    axes.plot([dot.value], [y], linestyle="none", color=colour, **shape)
+    axes.plot(
+        [dot.value],
+        [y],
+        linestyle="none",
+        color=colour,
+        marker=marker,
+        markersize=MARKER_SIZE,
+        markerfacecolor=colour if dot.filled else "white",
+    )
+    if dot.symbol:
+        axes.annotate(dot.symbol, (dot.value, y), (2, 0), textcoords="offset points")
 
 
 MIN_PANEL_WIDTH = 0.55
@@ -176,7 +187,7 @@ def draw_panels(
     x_label: str,
     title: str = "",
     notes: Sequence[str] = (),
-    group_titles: Mapping[str, str] | None = None,
+    group_titles: Mapping[str, str] = {},
     has_zero_line: bool = False,
 ) -> Chart:
     """Draw numbers as dots in panels that have the same rows, in one or more lines of panels.
@@ -195,14 +206,16 @@ def draw_panels(
     # The label of each row, in lines. A title is a row without dots: no dot's group is its key.
     labels: dict[str, str] = {}
     for row, label in row_labels.items():
-        if row in (group_titles or {}):
-            labels[f"title of {row}"] = axis_label((group_titles or {})[row])
+        if row in group_titles:
+            labels[f"title of {row}"] = axis_label(group_titles[row])
         labels[row] = axis_label(label)
     # All sizes are in inches.
     heights = [LINE_HEIGHT * (label.count("\n") + 1) + 0.03 for label in labels.values()]
-    longest_line = max(len(line) for label in labels.values() for line in label.split("\n"))
-    width_of_panels = current_width() - CHARACTER_WIDTH * longest_line
-    n_fitting = max(1, int(width_of_panels / MIN_PANEL_WIDTH))
+    width_of_panels = current_width() - text_width("\n".join(labels.values()))
+    # The titles of panels, broken wherever they can be.
+    narrow_titles = wrap_text(" ".join(panel_titles.values()), 0)
+    min_width = max(MIN_PANEL_WIDTH, text_width(narrow_titles) + 0.1)
+    n_fitting = max(1, int(width_of_panels / min_width))
     n_panel_lines = math.ceil(len(panel_titles) / n_fitting)
     n_columns = math.ceil(len(panel_titles) / n_panel_lines)
     row_indices = {row: index for index, row in enumerate(labels)}
@@ -219,7 +232,11 @@ def draw_panels(
                 if dot.series == panel:
                     _draw_dot(axes, dot, middles[row_indices[dot.group]], colour_and_marker(0))
             axes.margins(x=0.15)
-            axes.locator_params(axis="x", nbins=2)
+            axes.locator_params(axis="x", nbins=2, steps=(1, 2, 5, 10))
+            # Labels of more than two ticks would run together.
+            low, high = axes.get_xlim()
+            ticks = [tick for tick in axes.get_xticks() if low <= tick <= high]
+            axes.set_xticks([ticks[0], ticks[-1]])
         # The first panel of each line has the labels of the rows; titles are bold.
         for axes in all_axes[::n_columns]:
             for tick_label, row in zip(axes.get_yticklabels(), labels, strict=True):
@@ -306,7 +323,7 @@ def draw_lines(
                 axes.set_xticks(sizes, [f"{size:g}" for size in sizes], rotation=rotation)
                 axes.minorticks_off()
             axes.grid(axis="y")
-            axes.set_title(panel_title(panel, all_axes))
+            axes.set_title(printable_name(panel))
         legend = legend_artists(all_axes) if len(series_names) > 1 else []
         chart.add_texts(title, x_label, y_label, legend=legend)
     return chart
@@ -341,18 +358,15 @@ def _draw_series(
         if point.interval is not None
     ]
     marker_distance = max(1, len(points) // 8) if len(points) > MAX_MARKED_POINTS else 1
-    shape = {
-        "marker": marker,
-        "markevery": marker_distance,
-        "markersize": MARKER_SIZE,
-        "color": colour,
-        "linewidth": 1.2,
-    }
     artists += axes.plot(
         [point.size for point in points],
         [point.value for point in points],
         label=legend_name(name),
-        **shape,
+        marker=marker,
+        markevery=marker_distance,
+        markersize=MARKER_SIZE,
+        color=colour,
+        linewidth=1.2,
     )
     # Shift only after all is drawn: so the limits of the axes are computed from the numbers.
     for artist in artists:

@@ -1,4 +1,4 @@
-"""Texts, sizes and colours that all figures share; this module does not need matplotlib."""
+"""Texts, sizes and colours that all figures share; only widths of texts need matplotlib."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 
 from stsbench.core.errors import StsbenchError
 from stsbench.core.wording import as_one_line, escape_controls, shorten
@@ -20,8 +21,11 @@ WIDTH_PATTERN = re.compile(r"([0-9]*\.?[0-9]+) ?(in|cm|mm)?")
 INCHES_BY_UNIT = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4}
 TEXT_SIZE, SMALL_SIZE = 8, 7
 """The sizes of type in points: of titles and labels, and of all other texts."""
-LINE_HEIGHT, CHARACTER_WIDTH = 0.12, 0.058
-"""The height of a line and the mean width of a character of small type, in inches."""
+LINE_HEIGHT = 0.12
+"""The height of a line of small type in inches."""
+FONT = "DejaVu Sans"
+HINTED_WIDTH, BOLD_WIDTH = 1.04, 1.12
+"""How much wider text is in a bitmap, whose characters begin at whole pixels, and in bold type."""
 MAX_LABEL_WIDTH = 1.75
 """The maximum width of a line beside an axis, in inches."""
 INK_COLOUR, LINE_COLOUR, BAND_COLOUR = "#222222", "#BBBBBB", "#F4F4F4"
@@ -87,29 +91,43 @@ def parse_width(text: str) -> float:
     return inches
 
 
-def wrap_text(text: str, inches: float, size: float = SMALL_SIZE) -> str:
-    """Return a text broken into lines that are about ``inches`` wide at most.
+@cache
+def character_width(character: str) -> float:
+    """Return the width of a character of small type in inches."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
 
-    Lines end between words, or behind a hyphen or the like in a word that is longer than a line.
-    Line ends in the text are kept.
+    font = FontProperties(family=FONT, size=SMALL_SIZE)
+    width, *_ = text_to_path.get_text_width_height_descent(character, font, ismath=False)
+    return float(HINTED_WIDTH / 72 * width)
+
+
+def text_width(text: str) -> float:
+    """Return the width of the widest line of a text in small type, in inches."""
+    return max(sum(map(character_width, line)) for line in text.split("\n"))
+
+
+def wrap_text(text: str, inches: float, size: float = SMALL_SIZE) -> str:
+    """Return a text broken into lines that are ``inches`` wide at most.
+
+    Lines end between words, or behind a hyphen or the like in a word that is longer than a line;
+    what cannot be broken may be wider. Line ends in the text are kept.
 
     Args:
         text: The text.
-        inches: The width of a line. It is compared with a mean width of characters.
-        size: The size of the type in points; ``CHARACTER_WIDTH`` is that of ``SMALL_SIZE``.
+        inches: The width of a line.
+        size: The size of the type in points.
     """
-    # In characters.
-    max_length = max(1, int(inches / CHARACTER_WIDTH * SMALL_SIZE / size))
+    # The width of such a line in small type.
+    max_width = inches * SMALL_SIZE / size
     lines: list[str] = []
     for original_line in text.split("\n"):
         lines.append("")
         for word in original_line.split(" "):
-            word_with_blank = f"{word} "
-            is_long = len(word_with_blank) > max_length
             # JOINTS matches the positions at which a long word may be broken.
-            segments = JOINTS.split(word_with_blank) if is_long else [word_with_blank]
-            for segment in segments:
-                if lines[-1] and len(lines[-1]) + len(segment.rstrip()) > max_length:
+            is_long = text_width(word) > max_width
+            for segment in JOINTS.split(f"{word} ") if is_long else [f"{word} "]:
+                if lines[-1] and text_width(lines[-1] + segment.rstrip()) > max_width:
                     lines.append("")
                 lines[-1] += segment
     return "\n".join(line.rstrip() for line in lines)

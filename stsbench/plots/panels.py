@@ -13,7 +13,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from stsbench.core.errors import DataError
-from stsbench.plots.labels import current_width, printable_name, wrap_text
+from stsbench.plots.labels import current_width, printable_name
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
@@ -42,7 +42,14 @@ def colour_and_marker(index: int) -> tuple[str, str]:
 def check_not_empty(
     numbers: Sequence[object], problem: str = "there are no scores to draw"
 ) -> None:
-    """Raise DataError with this problem if there is nothing to draw."""
+    """Raise DataError with this problem if there is nothing to draw.
+
+    Raises:
+        StsbenchError: Matplotlib is not installed.
+    """
+    # The import says in one line what to install.
+    import stsbench.plots.chart  # noqa: F401
+
     if not numbers:
         raise DataError(problem)
 
@@ -94,19 +101,10 @@ def new_panels(
         yield chart, all_axes[:n_panels]
 
 
-def panel_title(name: str, all_axes: Sequence[Axes]) -> str:
-    """Return the title of a panel, in lines that are as wide as one of all panels."""
-    n_columns = all_axes[0].get_subplotspec().get_gridspec().ncols
-    return wrap_text(printable_name(name), current_width() / n_columns - 0.3)
-
-
 def legend_artists(all_axes: Sequence[Axes]) -> list[Any]:
     """Return the artists of one legend for all panels, with each series once."""
-    artists = {}
-    for axes in all_axes:
-        for artist in axes.get_legend_handles_labels()[0]:
-            artists[artist.get_label()] = artist
-    return list(artists.values())
+    artists = [artist for axes in all_axes for artist in axes.get_legend_handles_labels()[0]]
+    return list({artist.get_label(): artist for artist in artists}.values())
 
 
 def numbered_legend_artists(names: Sequence[str]) -> list[Any]:

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stsbench.plots.labels import (
-    CHARACTER_WIDTH,
     INK_COLOUR,
     LINE_HEIGHT,
     axis_label,
     current_width,
     printable_name,
-    wrap_text,
+    text_width,
 )
 from stsbench.plots.panels import (
     COLOURS,
@@ -23,7 +22,6 @@ from stsbench.plots.panels import (
     new_chart,
     new_panels,
     numbered_legend_artists,
-    panel_title,
 )
 
 if TYPE_CHECKING:
@@ -76,13 +74,13 @@ def draw_heat(
     panels = list(dict.fromkeys(cell.panel for cell in cells))
     value_range = (min(numbers), max(numbers))
     row_labels = [*map(axis_label, row_names)]
-    longest_line = max(len(line) for label in row_labels for line in label.split("\n"))
-    cell_width = (current_width() - CHARACTER_WIDTH * longest_line - 0.4) / len(column_names)
-    number_width = CHARACTER_WIDTH * (
-        1 + max(len(f"{number:{number_format}}") for number in numbers)
-    )
+    # In inches.
+    labels_width = text_width("\n".join(row_labels))
+    cell_width = (current_width() - labels_width - 0.4) / len(column_names)
+    # With a free margin of half a digit on both sides.
+    number_width = text_width("\n".join(f"0{number:{number_format}}" for number in numbers))
     column_labels = [*map(axis_label, column_names)]
-    names_width = CHARACTER_WIDTH * max(map(len, "\n".join(column_labels).split("\n")))
+    names_width = text_width("\n".join(column_labels))
     # Numbers and names that are wider than their cells stand upright.
     number_rotation = 0 if number_width <= cell_width else 90
     name_rotation = 0 if names_width < cell_width else 90
@@ -103,8 +101,7 @@ def draw_heat(
                 number.set(rotation=number_rotation, visible=cell_width >= MIN_CELL_WIDTH)
             axes.set_xticks(range(len(column_names)), column_labels, rotation=name_rotation)
             axes.set_yticks(range(len(row_names)), row_labels)
-            title_lines = wrap_text(printable_name(panel), cell_width * len(column_names))
-            axes.set_title(title_lines, loc="left")
+            axes.set_title(printable_name(panel))
             axes.tick_params(length=0)
         bar = chart.colorbar(image, ax=list(all_axes), location="bottom", aspect=40, pad=0.02)
         bar.set_label(value_label)
@@ -147,9 +144,14 @@ def _draw_cells(
         # Where the number is between the ends of the colour map; up to MAX_DARK_FRACTION the
         # colours are dark.
         fraction = (cell.value - low) / (high - low) if high > low else 0.0
-        style = {"ha": "center", "va": "center"}
-        style["color"] = "white" if fraction <= MAX_DARK_FRACTION else "black"
-        axes.text(column_index, row_index, f"{cell.value:{number_format}}", **style)
+        axes.text(
+            column_index,
+            row_index,
+            f"{cell.value:{number_format}}",
+            ha="center",
+            va="center",
+            color="white" if fraction <= MAX_DARK_FRACTION else "black",
+        )
     return axes.imshow(grid, cmap=COLOUR_MAP, vmin=low, vmax=high, aspect="auto")
 
 
@@ -226,8 +228,10 @@ def draw_scatter(
             for violin in violins:
                 if violin.panel == panel:
                     _draw_violin(axes, violin)
-            # The panel's name, in lines that fit it.
-            axes.set_title(panel_title(panel, all_axes))
+            # The panel's name; the chart breaks it into lines that fit.
+            axes.set_title(printable_name(panel))
+            # A fixed number: one that depends on the width would change it, by the labels' room.
+            axes.locator_params(axis="x", nbins=3)
             axes.grid()
         if colour_values:
             # All panels have the same colour map, so that of the last one serves.
@@ -268,9 +272,8 @@ def _draw_panel(
     """
     lines = dict.fromkeys(point.joined for point in points if point.joined)
     for line in lines:
-        x_of_line = [point.x for point in points if point.joined == line]
-        y_of_line = [point.y for point in points if point.joined == line]
-        axes.plot(x_of_line, y_of_line, color=INK_COLOUR, linewidth=0.6, zorder=1)
+        coordinates = [(point.x, point.y) for point in points if point.joined == line]
+        axes.plot(*zip(*coordinates, strict=True), color=INK_COLOUR, linewidth=0.6, zorder=1)
     has_many_points = len(points) > MAX_LARGE_POINTS
     colour_values = [point.value for point in points]
     # Matplotlib's arguments: "s" is the area of a point, and "c" are the values for its colours.
@@ -280,22 +283,12 @@ def _draw_panel(
     if None in colour_values:
         style["color"] = COLOURS[0]
     else:
-        style |= {
-            "c": colour_values,
-            "cmap": COLOUR_MAP,
-            "vmin": value_range[0],
-            "vmax": value_range[1],
-        }
+        style |= {"c": colour_values, "cmap": COLOUR_MAP, "clim": value_range}
     x = [point.x for point in points]
     y = [point.y for point in points]
     image = axes.scatter(x, y, rasterized=has_many_points, linewidths=0.3, zorder=2, **style)
     for point in points:
         if point.name:
             number = str(names.index(point.name) + 1)
-            axes.annotate(
-                number,
-                (point.x, point.y),
-                xytext=(5, 4),
-                textcoords="offset points",
-            )
+            axes.annotate(number, (point.x, point.y), (5, 4), textcoords="offset points")
     return image

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from stsbench.core.cards import Overlap
@@ -58,29 +58,23 @@ def find_overlaps(
         task = load_task(name, data=plan.data, catalogue=plan.catalogue)
         if task.card.evaluator == "sts" and is_available_locally(task.card, task.data):
             tasks.append(task)
-    overlaps = {matches.task: matches.overlap for matches in find_overlap(corpus, tasks)}
-    for teacher in teachers:
-        overlaps = {
-            task: _worse_overlap(overlap, teacher.overlap_with(task))
-            for task, overlap in overlaps.items()
-        }
-    if base is None or plan.card.base.from_scratch:
-        return overlaps
-    # With this file the base is itself the result of a training run.
-    if (base.folder / RUN_FILE).is_file():
-        base_run = TrainedRun.read(base.folder)
-        # ``unknown`` for a task that the record does not have.
-        base_overlaps = {task: base_run.overlap_with(task) for task in overlaps}
-    else:
-        base_overlaps = dict.fromkeys(overlaps, _find_overlap_in_cards(plan, base))
+    # Functions from the name of a task to the overlap of a teacher, or of the base, with it.
+    lookups: list[Callable[[str], Overlap]] = [teacher.overlap_with for teacher in teachers]
+    if base is not None and not plan.card.base.from_scratch:
+        # With this file the base is itself the result of a training run.
+        if (base.folder / RUN_FILE).is_file():
+            # ``unknown`` for a task that the record does not have.
+            lookups.append(TrainedRun.read(base.folder).overlap_with)
+        else:
+            overlap_of_base = _find_overlap_in_cards(plan, base)
+            lookups.append(lambda task: overlap_of_base)
     return {
-        task: _worse_overlap(overlap, base_overlaps[task]) for task, overlap in overlaps.items()
+        matches.task: max(
+            [matches.overlap, *(lookup(matches.task) for lookup in lookups)],
+            key=OVERLAP_ORDER.index,
+        )
+        for matches in find_overlap(corpus, tasks)
     }
-
-
-def _worse_overlap(first: Overlap, second: Overlap) -> Overlap:
-    """Return the one of two overlaps of training text with a test that gives away more of it."""
-    return max(first, second, key=OVERLAP_ORDER.index)
 
 
 def _find_overlap_in_cards(plan: TrainPlan, checkpoint: Checkpoint) -> Overlap:

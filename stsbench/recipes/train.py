@@ -269,7 +269,8 @@ def _describe_other_base(plan: TrainPlan, finished: TrainedRun) -> str:
     if folder is None or not folder.is_dir():
         if plan.base == finished.user_base:
             return ""
-        return f"base ({finished.user_base}, now {plan.base})"
+        own_base = "the recipe's"
+        return f"base ({finished.user_base or own_base}, now {plan.base or own_base})"
     # The SHA-256 of each file by its name.
     hashes = find_checkpoint(str(folder)).file_hashes()
     old_hashes = finished.base_files

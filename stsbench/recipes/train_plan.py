@@ -141,17 +141,23 @@ def read_recipe(
         return NamedRecipe(name, card)
     # The card as a dict of dicts.
     tables = msgspec.to_builtins(card)
-    for key, value in replaced.items():
-        _replace_value(tables, key, value)
-    new_training, old_training = tables["training"], card.training
-    # The length of a training is in epochs or in steps, never both. If the card has one of these
-    # and the user sets only the other, the card's is removed.
-    sets_steps = new_training["steps"] and old_training.steps is None
-    sets_epochs = new_training["epochs"] and old_training.epochs is None
-    if sets_steps and new_training["epochs"] == old_training.epochs:
-        new_training["epochs"] = None
-    elif sets_epochs and new_training["steps"] == old_training.steps:
-        new_training["steps"] = None
+    # Table and key of a replaced value -> how the user has written them.
+    names: dict[tuple[str, str], str] = {}
+    for name_of_value, value in replaced.items():
+        table, key = location = _find_table(tables, name_of_value)
+        if location in names:
+            raise CardError(
+                f"`params={names[location]}` and `params={name_of_value}` are the same value; "
+                "leave out one of them"
+            )
+        names[location] = name_of_value
+        tables[table][key] = value
+    # The length of a training is in epochs or in steps. If the card has one of these and the user
+    # sets only the other, the card's is removed; some methods have both.
+    for length, other in (("steps", "epochs"), ("epochs", "steps")):
+        is_new = ("training", length) in names and getattr(card.training, length) is None
+        if is_new and ("training", other) not in names:
+            tables["training"][other] = None
     assignments = [f"{key}={value}" for key, value in sorted(replaced.items())]
     new_card = convert(tables, RecipeCard, where=f"recipe {name}: `params`")
     return NamedRecipe("+".join([name, *assignments]), new_card)
@@ -263,12 +269,8 @@ KEYS_OF_ALL_METHODS = [
 """The keys of the tables that are the same for all methods."""
 
 
-def _replace_value(
-    tables: dict[str, Any],
-    key: str,
-    value: Any,  # noqa: ANN401 - any TOML value
-) -> None:
-    """Replace one value in a recipe's tables, in place.
+def _find_table(tables: Mapping[str, Mapping[str, Any]], key: str) -> tuple[str, str]:
+    """Return the table of a recipe that a key is in, and the key without it.
 
     A key without a table is that of the one table that has it. If no table has it, it is a
     parameter of the training method, in the table ``params``.
@@ -276,7 +278,6 @@ def _replace_value(
     Args:
         tables: The recipe: for each table its values by key.
         key: The key, perhaps with its table: ``training.batch_size``.
-        value: The new value.
 
     Raises:
         CardError: There is no such table, or several tables have the key.
@@ -286,13 +287,12 @@ def _replace_value(
         if table_name not in RECIPE_TABLES:
             hint = f"{suggest(table_name, RECIPE_TABLES)}; tables: {', '.join(RECIPE_TABLES)}"
             raise CardError(f"`params={key}`: no table '{table_name}'{hint}")
-        tables[table_name][table_key] = value
-        return
+        return table_name, table_key
     candidates = [name for name in RECIPE_TABLES if name != "params" and key in tables[name]]
     if len(candidates) > 1:
         choices = " or ".join(f"{name}.{key}" for name in candidates)
         raise CardError(f"`params={key}`: say which: {choices}")
-    tables[candidates[0] if candidates else "params"][key] = value
+    return candidates[0] if candidates else "params", key
 
 
 def read_columns(corpus: Corpus, names: Sequence[str]) -> dict[str, Any]:
@@ -523,13 +523,12 @@ def make_validator(
         embeddings = encoder.encode([*split.sentences1, *split.sentences2])
         first, second = embeddings[: split.n], embeddings[split.n :]
         correlations = [
-            float(CORRELATIONS["spearman"](similarities, split.gold))
+            CORRELATIONS["spearman"](similarities, split.gold)
             for similarities in compute_similarities(first, second)
         ]
         # If training has collapsed, all sentences have the same embedding, and the correlation is
         # NaN: this gets the worst score, and is no error.
-        finite_correlations = [value if np.isfinite(value) else -1.0 for value in correlations]
-        score = DevelopmentScore(max(finite_correlations))
+        score = DevelopmentScore(np.nan_to_num(correlations, nan=-1.0).max())
         measures: dict[str, float] = {}
         if is_positive.any():
             measures["alignment"] = alignment(first[is_positive], second[is_positive])
@@ -612,10 +611,8 @@ def _count_rows(plan: TrainPlan) -> int | None:
     n_rows = None
     if section.corpus in corpora and not is_changed:
         n_rows = corpora[section.corpus].rows
-    if section.rows is None:
-        return n_rows
-    if not section.upsample:
-        return section.rows
+    if section.rows is None or not section.upsample:
+        return section.rows or n_rows
     if n_rows is None:
         return None
     # The drawn rows are repeated, all of them equally often, to about the length of the corpus.

@@ -191,13 +191,7 @@ class LoopTrainer(Trainer):
         plan = self.plan
         processes = plan.processes
         loop_settings = LoopSettings(
-            batches=BatchPlan(
-                section=plan.card.training,
-                n_rows=len(self.corpus),
-                seed=plan.seed,
-                rank=processes.rank,
-                ranks=processes.ranks,
-            ),
+            batches=replace(self.batches, rank=processes.rank, ranks=processes.ranks),
             selection=plan.card.selection,
             folder=plan.folder,
             processes=processes,

@@ -81,9 +81,11 @@ def smallest_detectable(
             more than half of the level.
 
     Returns:
-        The difference, in the unit of the error: 0 if the error is 0, NaN if an error is NaN.
+        The difference, in the unit of the error: 0 if the error is 0, infinite if it is infinite,
+        NaN if the error or ``df`` is NaN.
     """
-    # The whole error with its degrees of freedom, and the part of it that is over seeds.
+    # The whole error, the degrees of freedom of its part over items, and its part over seeds (0 if
+    # there is none) with the degrees of freedom of that.
     error, df, seed_error, seed_df = standard_error
     if math.isnan(error) or math.isnan(df):
         return float("nan")
@@ -172,7 +174,8 @@ def _smallest_over_seeds(
         seeds=seed_share * y,
         seed_dfs=np.full(len(y), seed_df),
     )
-    # The difference that is significant at each y, (nodes,).
+    # The least difference that is significant at each y, (nodes,): an estimate exceeds it with the
+    # probability level / 2 if the true difference is 0.
     significant = tail_quantiles(level / 2, estimated)
 
     def excess_power(difference: float) -> float:
@@ -256,7 +259,9 @@ def required_seeds(
     def are_enough(n_seeds: int) -> bool:
         """Return whether a test with this number of seeds per encoder finds the difference."""
         error_of_seeds = StandardError(deviation / n_seeds**0.5, df=n_seeds - 1)
+        # The errors over items and over the seeds of both encoders, as one error.
         totals = [combine_errors(error, [error_of_seeds] * 2) for error in item_errors]
+        # False for an error that is NaN or infinite: then no number is enough.
         return all(smallest_detectable(total, level, power) <= difference for total in totals)
 
     # The first number that is enough, by bisection: all below are not, and all above are.

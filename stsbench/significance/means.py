@@ -61,6 +61,8 @@ def interval_cache_key(
         32 hex digits; None if a result is not from a file. The columns of a file are compared with
         the recorded hash when they are read; for a result in memory nobody does that.
     """
+    # Of a result, ``items`` is the hash of its per-item columns, from which a tested score
+    # is computed; ``per_item`` is the columns themselves, empty if they are in a file.
     facts_by_task = []
     for task in task_indices:
         results = results_by_task[task]
@@ -75,6 +77,7 @@ def interval_cache_key(
             for result in results
         ]
         facts_by_task.append((score_name, facts))
+    # All modules of this package and of the project's package ``numbers``.
     code = code_digest(Path(__file__).parent, *map(Path, numbers.__path__))
     content = msgspec.json.encode((code, facts_by_task))
     return hashlib.sha256(content).hexdigest()[:32]
@@ -138,8 +141,8 @@ def compute_mean_intervals(
 
     Returns:
         The interval of each set of tasks; a set without an interval is missing. Also the results
-        whose per-item columns are missing (then there is no interval), and those whose columns do
-        not say which items share a sentence.
+        whose per-item columns are missing (with one of them no set has an interval), and those
+        whose columns do not say which items share a sentence (sets of their tasks have none).
     """
     interval_cache = {} if interval_cache is None else interval_cache
     used_tasks = {task for tasks in task_sets for task in tasks}
@@ -200,7 +203,10 @@ def _interval_of_mean(row: RowItems[int], tasks: Sequence[int]) -> Interval | No
         return None
     items_by_task = row.select(list(counts))
     task_weights = [count / len(tasks) for count in counts.values()]
+    # Compared with 0 (``first``), the difference is the mean itself. Its ``error`` is the standard
+    # error, whose degrees of freedom ``df`` are the number of independent items less one.
     mean = estimate_mean_difference(items_by_task, first=None, second=0, task_weights=task_weights)
+    # Scores between 0 and 1: all but correlations.
     if all(items.paired.is_proportion for items in items_by_task):
         # By Student's t the interval of a mean near 1 would end above it, and that of 1 would
         # have no width.
@@ -211,7 +217,7 @@ def _interval_of_mean(row: RowItems[int], tasks: Sequence[int]) -> Interval | No
         # The encoder's scores on all tasks with all seeds.
         scores = [score for items in items_by_task for score in items.samples[0].scores.tolist()]
         weights = join_items(items_by_task, task_weights).weights
-        # How many independent items these are worth.
+        # How many independent items these are worth: the lower one of two estimates.
         n_items = independent_items([mean.standard_error], weights)
         return agreement_interval(mean.difference, scores, n_items)
     low, high = mean.interval()
@@ -226,8 +232,9 @@ def estimate_mean_difference(
 ) -> EstimatedDifference:
     """Estimate the difference of two encoders' mean scores over tasks, with its standard error.
 
-    Tasks may share sentences. If no item moves the difference, the estimated error would be 0,
-    which proves nothing; it is then replaced by a least error.
+    Tasks may share sentences. If no item moves the difference of two encoders, the estimated error
+    is 0, which proves nothing; it is then replaced by a least error. The error of one encoder's
+    mean (``first`` is None) stays 0. With too few items the error is infinite.
 
     Args:
         tasks: The items of each task, with the scores of the encoders (rows of a table).
@@ -235,6 +242,7 @@ def estimate_mean_difference(
         second: The key of the other encoder.
         task_weights: The tasks' shares of the mean; None weighs all equally.
     """
+    # Which items of all tasks share a sentence, and each item's share of the mean.
     dependence, item_weights = join_items(tasks, task_weights)
 
     def mean_of(row: RowKey) -> ScoreSample:
@@ -245,6 +253,7 @@ def estimate_mean_difference(
     estimate = EstimatedDifference.estimate(first_mean, mean_of(second), dependence, item_weights)
     if first is None or estimate.error > ZERO_ERROR:
         return estimate
+    # ``other_error`` is that by a second estimate, which is 0 too.
     least_error = _least_error(tasks, (first, second), estimate.df, task_weights)
     return estimate._replace(error=least_error, other_error=None)
 
@@ -342,6 +351,7 @@ def estimate_seed_spread(
     ]
     seed_variances = []
     for sample in samples:
+        # None for a single score: of one seed, or averaged because tasks have different seeds.
         error_of_mean = seed_error(sample, dependence)
         if error_of_mean is None:
             return None
@@ -369,7 +379,8 @@ def compute_differences_from(
 
     Returns:
         By row the difference, row less reference, in the scores' unit, with its error over other
-        items and other seeds. Rows whose per-item columns are not available are missing.
+        items and other seeds. Rows whose per-item columns are not available on every task are
+        missing; if the reference is one of them, there are no differences.
 
     Raises:
         ProtocolError: A task was scored differently; the message names the field.

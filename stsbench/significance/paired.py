@@ -128,6 +128,7 @@ class Paired(ABC):
             cannot be swapped, or with ``MAX_PERMUTED_ITEMS`` or more items: then Student's t test
             is as good.
         """
+        # There is a weight for each item.
         if len(self.weights) >= MAX_PERMUTED_ITEMS:
             return None
         permuted = self.permuted_differences(first, second, n_permutations=n_permutations, rng=rng)
@@ -172,7 +173,8 @@ class PairedCorrelation(Paired):
         """Return the score of one encoder with one seed: a weighted mean of correlations.
 
         Each subset of items has a correlation with gold scores, which is 0 if all values are equal.
-        ``self.subset_weights`` has the indices of the items of each subset, and its weight.
+        ``self.subset_weights`` has the indices of the items of each subset, and its weight; the
+        weights add up to 1.
 
         Args:
             values: The encoder's values of all items, (n,).
@@ -371,6 +373,7 @@ class PairedF1(Paired):
             and predicted so. The second is the number of times that class 1 occurs as prediction or
             truth: 0, 1 or 2. F1 is 2 * (sum of the first) / (sum of the second).
         """
+        # The predicted classes, and 1 where they are right, (s, n) each.
         is_predicted = self.predicted[encoder] == 1
         # There are two classes, so the truth of a wrong prediction is the other class.
         is_true = np.where(self.correct[encoder] == 1, is_predicted, ~is_predicted)
@@ -555,9 +558,11 @@ class PairedShares(NamedTuple):
         """Find one bound of the interval of a difference of shares, by bisection.
 
         It is the difference nearest to a limit for which Tango's statistic is at most a quantile.
+        Of ``self.n`` items, ``self.only_first`` and ``self.only_second`` are the numbers that only
+        the first and only the second encoder has right.
 
         Args:
-            quantile: The quantile.
+            quantile: The quantile of the normal distribution, times a factor of at least 1.
             limit: -1 for the lower bound, 1 for the upper one.
         """
         # The observed difference is always accepted.
@@ -582,7 +587,7 @@ class PairedShares(NamedTuple):
 
         Args:
             difference: The assumed true difference d, the second share minus the first.
-            quantile: The quantile of the normal distribution.
+            quantile: The quantile of the normal distribution, times a factor of at least 1.
         """
         n, b, c, d = self.n, self.only_first, self.only_second, difference
         deviation = c - b - n * d

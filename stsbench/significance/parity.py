@@ -94,6 +94,7 @@ def row_cosines(a: Matrix, b: Matrix) -> Float64Array:
         a: The embeddings by one encoder, (n, d).
         b: The embeddings of the same sentences by another encoder, (n, d).
     """
+    # The cosines, 0 for a pair with a zero vector, and which pairs have one.
     cosines, has_zero = paired_cosine(a, b)
     both_zero = has_zero & ~(a.any(axis=1) | b.any(axis=1))
     return np.where(both_zero, 1.0, np.clip(cosines, -1.0, 1.0))
@@ -140,8 +141,9 @@ def compare_neighbours(a: Matrix, b: Matrix, texts: Sequence[str]) -> NeighbourC
         The sentence whose cosine to its nearest neighbour by the first encoder changed most, and
         the share of sentences whose nearest neighbour is the same by both encoders.
     """
-    # The indices of the sentences to compare.
+    # The indices of the sentences to compare: all if there are not more.
     sampled = np.unique(np.linspace(0, len(texts) - 1, MAX_SENTENCES).astype(np.int64))
+    # unit_rows scales embeddings to length 1. The nearest neighbour is never the sentence itself.
     cosines_by_first = unit_rows(a[sampled]) @ unit_rows(a[sampled]).T
     cosines_by_second = unit_rows(b[sampled]) @ unit_rows(b[sampled]).T
     rows = np.arange(len(sampled))
@@ -296,6 +298,7 @@ def compare_embeddings(
             points = f"±{100 * margin:g} points"
             reasons = [f"each score's 95% interval of the difference lies within {points}"]
         reasons += _describe_forms(first, second)
+    # Cosines that are 1 up to rounding are not listed.
     worst_first = np.argsort(cosines, kind="stable")[:MAX_LISTED].tolist()
     return Parity(
         verdict=verdict,
@@ -322,7 +325,8 @@ def _describe_changed_scores(comparison: Comparison, margin: float) -> Iterator[
     It has if the whole 95% interval of the difference lies beyond the margin.
 
     Args:
-        comparison: The differences of two encoders' scores.
+        comparison: The differences of two encoders' scores with their intervals, not times 100; an
+            unknown interval is None. Messages have them times 100, in points.
         margin: The largest difference that does not matter, not times 100.
     """
     for difference in comparison.differences:
@@ -343,7 +347,8 @@ def _describe_uncertain_scores(comparison: Comparison, margin: float) -> Iterato
     does not, if the interval spans the margin, or if there is no interval.
 
     Args:
-        comparison: The differences of two encoders' scores.
+        comparison: The differences of two encoders' scores with their intervals, not times 100, and
+            the number n of their items. Messages have intervals times 100, in points.
         margin: The largest difference that does not matter, not times 100.
     """
     for difference in comparison.differences:
@@ -460,7 +465,7 @@ def _rows_by_kind(sentences: Sentences, cosines: Matrix) -> list[KindRow]:
 
     Returns:
         For each kind the number of sentences, the lowest and the median cosine, and the number of
-        cosines below ``OUTLIER_LIMIT``.
+        cosines below ``OUTLIER_LIMIT`` (0.99). Kinds are in the order of their first sentences.
     """
     cosines_by_kind: dict[str, list[float]] = {}
     for (kind, _), cosine in zip(sentences, cosines.tolist(), strict=True):

@@ -140,8 +140,9 @@ def rank_rows(
     influences = RowInfluences(rows, settings.dependence, progress)
     keys = [key for key in rows if influences.shared_task_indices(key)]
     tests = _cached_tests(influences, keys, rows, settings)
-    # differences[i, j] is the score of row j minus that of row i.
+    # differences[i, j] is the score of row j minus that of row i; NaN if they share no task.
     n_above = np.sum(tests.differences > TIE_TOLERANCE, axis=1)
+    # By p-values that are now corrected by Holm's method; False for rows that share no task.
     is_different = _significant_differences(tests.p_values, settings.level)
     best_first = sorted(range(len(keys)), key=lambda index: int(n_above[index]))
     display = assign_letters(is_different[np.ix_(best_first, best_first)])
@@ -248,6 +249,7 @@ def _cached_tests(
     if cached is not None and cached.shape == (2, len(keys), len(keys)):
         return PairTests(*cached)
     tests = compare_all_pairs(influences, keys)
+    # Only the newest files of this pattern are kept.
     write_array(file_name, np.stack(tests), keep=("tests-*.npy", MAX_CACHED_TESTS))
     return tests
 
@@ -281,6 +283,7 @@ def compare_all_pairs(rows: RowTasks[RowKey, Any], keys: Sequence[RowKey]) -> Pa
             blocks[task_set] = slice(start, len(indices))
         row_pairs = [(blocks[first], blocks[second]) for first, second in set_pairs]
         tests = _test_row_pairs(rows.select(tasks), [keys[index] for index in indices], row_pairs)
+        # The tests name rows by their positions in ``indices``.
         index_by_position = np.array(indices)
         firsts = index_by_position[tests.firsts]
         seconds = index_by_position[tests.seconds]
@@ -341,8 +344,9 @@ def _test_row_pairs(
     """Test pairs of rows (encoders) by the difference of their means over tasks.
 
     The variance of a difference is that over items plus that of either row over seeds. The variance
-    over items is estimated in one or two ways, each of which gives a p-value, and the larger one
-    counts. With too few items there is no estimate, and all p-values are 1. For a single pair,
+    over items is estimated in one or two ways: items vary together if they share a sentence, or if
+    a chain of shared sentences connects them. Each gives a p-value, and the larger one counts. With
+    too few items there is no estimate, and all p-values are 1. For a single pair,
     ``EstimatedDifference.estimate`` gives the same.
 
     Args:
@@ -475,7 +479,8 @@ def _average_over_tasks(
         keys: The k rows.
 
     Returns:
-        The means, (k,), and the influences of the n items of all tasks, (k, n), float32.
+        The means over tasks and seeds, (k,), and the influences of all tasks' n items, (k, n),
+        float32.
     """
     n_tasks = len(items_by_task)
     # A task has a weight for each of its items.
@@ -536,6 +541,7 @@ def _seed_variances(
         samples = [items.samples[key] for items in items_by_task]
         if all(len(sample.scores) == 1 for sample in samples):
             continue
+        # The error over the seeds that all tasks share, or that of means over unequal seeds.
         for error in all_seed_errors(average_samples(samples, dependence), dependence):
             variances[index] += error.error**2
             satterthwaite_sums[index] += error.error**4 / error.df

@@ -68,10 +68,11 @@ class RowTasks(Generic[RowKey, TaskT]):
         Results whose per-item columns are missing are collected, and their rows lack the task.
 
         Args:
-            results_by_row: Each row's results by task, one per seed.
+            results_by_row: For each row a list of the same tasks in the same order; each task is
+                the list of its results, one per seed, empty if the row lacks the task.
             read_task: Called with the index of a task, and with the results on it of the rows that
                 have it. It returns their scores by seed and the influences of items (samples), or
-                None if no paired test of the score is known.
+                None if no paired test of the score is known: then all rows lack the task.
 
         Raises:
             DataError: Columns are broken, or not of the same items.
@@ -83,6 +84,7 @@ class RowTasks(Generic[RowKey, TaskT]):
         for task_index in range(n_tasks):
             complete_results: dict[RowKey, Sequence[Result]] = {}
             for key, results_by_task in results_by_row.items():
+                # Of evaluation seeds with the same per-item columns only the first is taken.
                 results = one_per_seed(results_by_task[task_index])
                 lacking = without_columns(results)
                 self.results_without_columns += lacking
@@ -138,6 +140,7 @@ class RowItems(RowTasks[RowKey, TaskItems[RowKey]]):
         def read_task(
             task_index: int, results_by_key: Mapping[RowKey, Sequence[Result]]
         ) -> TaskItems[RowKey] | None:
+            # Called by the base class for each task. None: no paired test of the score is known.
             score_name = score_names[task_index] if score_names else ""
             return pair_items(results_by_key, dependence, score_name)
 
@@ -150,7 +153,7 @@ class ItemInfluences(NamedTuple):
     Attributes:
         score: The score.
         influences: How much each of n items moves it, (n,), float32.
-        gold: The hash of the gold scores; empty if it has none.
+        gold: The hash of the gold scores, 32 hex digits; that of no bytes if it has none.
         has_sentences: Whether the columns say which items share a sentence.
     """
 
@@ -270,7 +273,8 @@ class InfluenceCache:
 
         They are found by the hash of the result's per-item columns, ``result.items``. None if they
         are not cached, or if the result was not read from a file: only columns in a file are
-        compared with that hash.
+        compared with that hash. ``self._position_by_items`` has the position of each hash's record
+        in ``self._records``, the array of the file.
         """
         is_from_file = result.path is not None and not result.per_item
         position = self._position_by_items.get(result.items)
@@ -294,7 +298,8 @@ class InfluenceCache:
         """Write the cache file with the records that were added; do nothing if there are none.
 
         Records of the same results are replaced, and the oldest ones dropped if there are more than
-        ``MAX_RECORDS``.
+        ``MAX_RECORDS``. New records are the last ones of the file. ``self._new`` holds them by the
+        hash of the result's per-item columns (``items``).
         """
         if not self._new:
             return
@@ -305,7 +310,8 @@ class InfluenceCache:
             record["gold"] = influences.gold
             record["has_sentences"] = influences.has_sentences
             record["influences"] = influences.influences
-        # The file is read again, because another process may have written it in between.
+        # The file is read again, because another process may have written it in between. There are
+        # no earlier records if it is missing or broken.
         earlier_records = self._read()
         is_replaced = np.isin(earlier_records["items"], new_records["items"])
         records = np.concatenate([earlier_records[~is_replaced], new_records])
@@ -329,7 +335,8 @@ class RowInfluences(RowTasks[RowKey, TaskSamples[RowKey]]):
             results_by_row: Each row's results by task, one per seed.
             dependence: ``sentences`` if items that share a sentence are not independent, ``none``
                 if all items are.
-            progress: Called with the number of results that are done, and of all.
+            progress: Called with the number of results that are done, and of all. Results without
+                per-item columns are among all, but never done.
 
         Raises:
             DataError: Columns are broken, or not of the same items.
@@ -343,6 +350,8 @@ class RowInfluences(RowTasks[RowKey, TaskSamples[RowKey]]):
             if progress:
                 progress(n_done, n_results)
 
+        # The base class calls the function for each task, with its index, which is not needed, and
+        # the results of the rows that have the task.
         super().__init__(
             results_by_row,
             lambda _, results_by_key: read_task_samples(results_by_key, dependence, count_result),
@@ -392,6 +401,7 @@ def read_task_samples(
                 sentences = read_sentence_ids(read_item_columns(result))
             influences_by_result.append(influences)
             count_result()
+        # By training seed (over all evaluation seeds) if there are several, else evaluation seed.
         samples[key] = average_by_seed(
             np.array([influences.score for influences in influences_by_result]),
             np.array([influences.influences for influences in influences_by_result]),
@@ -418,13 +428,14 @@ def compute_influences(result: Result, columns: Mapping[str, npt.NDArray[Any]]) 
         columns: Its per-item columns, by name.
 
     Returns:
-        The score, the influences (n,) float32, a hash of the gold scores, and whether the columns
-        say which items share a sentence.
+        The score, the influences (n,) float32, a hash of the gold scores (of no bytes if the score
+        needs none), and whether the columns say which items share a sentence.
 
     Raises:
-        DataError: The columns do not make the score.
+        DataError: The result's own score cannot be computed from the columns.
     """
-    # The columns of one encoder with one seed; the result's own score.
+    # The columns of one encoder with one seed; an empty name means the result's own score. It is
+    # None if the score is not computed from these columns.
     paired = make_paired_test(result, [[columns]], score_name="")
     if paired is None:
         raise DataError(f"{result.task}: the results' per-item columns are not of one kind")
@@ -443,7 +454,9 @@ def _score_and_influences(paired: Paired) -> tuple[float, npt.NDArray[np.float64
     """Return the score of a single encoder with a single seed, and how much each item moves it.
 
     Args:
-        paired: The values of one encoder with one seed on n items.
+        paired: The values of one encoder with one seed on n items. Its methods return scores, (s,),
+            and influences, (s, n), by seed. Correlations are computed at once with influences,
+            which is faster.
 
     Returns:
         The score and the influences, (n,).
@@ -461,6 +474,8 @@ def _check_same_items(
     first_result: Result, first: ItemInfluences, influences: ItemInfluences
 ) -> None:
     """Check that two results on a task are of the same items, by number and by gold scores.
+
+    Results without gold scores have equal hashes.
 
     Args:
         first_result: The first result, for messages.

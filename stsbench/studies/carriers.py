@@ -90,6 +90,7 @@ def score_trial(
     if outcome.failures or not outcome.results:
         reasons = "; ".join(as_one_line(error) for _, error in outcome.failures)
         return SweepScore(score=None, failure=reasons or "it has no score")
+    # The only one: there is one task, and a training has one seed.
     result = outcome.results[0]
     if decide.metric:
         return SweepScore(look_up("metric", decide.metric, result.scores))
@@ -112,7 +113,7 @@ def _with_halving(
         halving_study: The name of the study in which trainings are compared.
         callbacks: The callbacks to extend.
     """
-    # Optuna's own record of this training.
+    # Optuna's own record of this training: a new one at each call.
     optuna_trial = sweep.study(halving_study).ask()
     last_step = 0
 
@@ -146,7 +147,7 @@ def _with_halving(
             yield report_progress
 
     folder = trial.plan.folder
-    # None if the training has not begun.
+    # None if the training has not begun. A curve is the list of validations so far.
     run = TrainedRun.read(folder) if trial.state == "complete" else UnfinishedRun.read(folder)
     for point in run.curve if run is not None else ():
         report(point.step, point.score)
@@ -166,7 +167,8 @@ def run_sequentially(
 ) -> None:
     """Train the trials of a sweep in this process, one after the other.
 
-    It ends when all are trained or the sweep's time is over. Outcomes are stored in ``state``.
+    It ends when all are trained or the sweep's time is over, which no training is stopped for.
+    Outcomes are stored in ``state``.
 
     Args:
         state: The state of the sweep, which hands out its trials.
@@ -189,7 +191,8 @@ def run_in_parallel(
 ) -> None:
     """Train the trials of a sweep on Ray, one per GPU, or without GPUs one per ``cores`` cores.
 
-    When the sweep's time is over, no further trial is started. Outcomes are stored in ``state``.
+    It ends when all are trained. When the sweep's time is over, no further trial is started, and
+    those in training are stopped without an outcome. Outcomes are stored in ``state``.
 
     Args:
         state: The state of the sweep, which hands out its trials.
@@ -229,9 +232,11 @@ def run_in_parallel(
                     trials_by_reference[reference] = next_trial
                 if not trials_by_reference:
                     break
+                # At most this long, so that the time is looked at again.
                 finished, _ = ray.wait(list(trials_by_reference), timeout=WAIT_SECONDS)
                 for reference in finished:
                     trial = trials_by_reference.pop(reference)
+                    # The score; or, from an error or a lost worker, a failure without a score.
                     outcome = _outcome_of_worker(fetch_result(ray, reference))
                     state.store_outcome(trial, outcome)
         except KeyboardInterrupt as error:
@@ -280,6 +285,9 @@ def _find_slots(ray: Any, cores: int) -> _Slots:  # noqa: ANN401 - the module
 def _check_shared_files(ray: Any, sweep: Sweep) -> None:  # noqa: ANN401 - the module
     """Check that all machines see the files that trainings read and the folders of their runs.
 
+    Paths that do not exist here are not checked, for example a base that is a name on the Hub. All
+    machines must see a file that is written to the folder of runs, and to the sweep's.
+
     Args:
         ray: The package ``ray``, which is connected to the cluster.
         sweep: The sweep.
@@ -292,6 +300,7 @@ def _check_shared_files(ray: Any, sweep: Sweep) -> None:  # noqa: ANN401 - the m
     read_folders = [
         # The base, which trainings start from, may be a folder; "." is checked anyway.
         Path(sweep.card.base or "."),
+        # The user's folders if the environment names none.
         environment.data or settings.data_folder(),
         environment.corpora or settings.corpora_folder(),
         *environment.catalogue.folders,

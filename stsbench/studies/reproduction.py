@@ -136,7 +136,7 @@ def load_ablation(name: str, catalogue: Catalogue, *, small: bool = False) -> Ab
 
     Raises:
         UnknownName: The ablation, or a recipe, encoder or published row of it, does not exist.
-        CardError: The card is not valid.
+        CardError: The card is not valid; the message begins with its path.
     """
     paths = catalogue.paths(ABLATIONS_FOLDER)
     if name not in paths:
@@ -228,30 +228,27 @@ def _fill_line(
 ) -> AblationLine:
     """Fill in how a row of a paper's table is made: a recipe, an encoder, or why it is not made.
 
-    A line is a row of the table that is made here, a row is that of the ablation's card.
-
     Args:
         card: The ablation's card, with the recipe of rows that name none.
-        row: The row of the card. ``why`` and ``small_why`` are reasons why it is not made, by the
-            paper's recipe and by a small one; ``set`` and ``small_set`` are values that replace
-            those of the recipe.
-        empty_line: The line with label, published row and group only; it is not changed.
+        row: The row of the card; what it does not give is empty. ``why`` and ``small_why`` are
+            reasons why it is not made, by the paper's recipe and by a small one; ``set`` and
+            ``small_set`` are values that replace those of the recipe. ``small`` is a small recipe,
+            or if the row has an encoder, the encoder that small runs take.
+        empty_line: The line, which says how a row is made here, with label, published row and group
+            only; it is not changed.
         small: Make the row by a small recipe.
 
     Raises:
         CardError: The row has more than one of recipe, encoder and reason; or neither the row nor
             the card names a recipe.
     """
-    n_given = sum(map(bool, (row.recipe, row.encoder, row.why)))
-    if n_given > 1:
+    if sum(map(bool, (row.recipe, row.encoder, row.why))) > 1:
         raise CardError(f"row '{row.row}': give one of 'recipe', 'encoder' and 'why'")
     reason = row.why
     if small:
         # A row that the paper's recipes cannot reproduce may still have a small recipe.
-        reason = "" if row.small else row.why
-        if row.small_why:
-            reason = row.small_why
-        if row.encoder and not row.small and not reason:
+        reason = row.small_why or ("" if row.small else row.why)
+        if row.encoder and not (row.small or reason):
             reason = "an encoder of the paper's own, which the small recipes have no other for"
     if reason:
         return empty_line._replace(irreproducible_reason=reason)
@@ -291,11 +288,11 @@ def plan_scorings(ablation: Ablation, catalogue: Catalogue) -> list[RunPlan]:
     tasks_by_protocol: dict[tuple[str, str | None], list[str]] = {}
     for column in TableFiller.from_card(ablation.table, catalogue).task_columns:
         spec = column.spec
-        # Extras are columns whose numbers are not scores of a task.
+        # Extras have no task to score: means that only papers give, and facts of a ``training``.
         if spec is None or spec.task in read_sources().extras:
             continue
-        # A test score needs no split to be named. Nor does a suite: its tasks (probes) report a
-        # development score beside the test score.
+        # A test score needs no split to be named, nor does a suite (named list of tasks): its
+        # tasks report a development score beside the test score.
         is_default_split = spec.published_split == "test" or spec.task in catalogue.suites()
         split = None if is_default_split else spec.split
         tasks_by_protocol.setdefault((spec.protocol, split), []).append(spec.task)
@@ -369,9 +366,10 @@ def _make_row(line: AblationLine, cells: Mapping[str, TableCell], results: Seque
     return Row(
         label=label,
         cells=cells,
-        # How much of the test data training text contains; rows that are not a paper's state this.
+        # How training text overlaps test data, the worst of all results.
         overlap=_group_results(results).overlap if results else "",
         is_added=True,
+        # Shown even without a number.
         is_listed=True,
         results=results,
     )
@@ -406,10 +404,10 @@ def _make_comparison_columns(
     """Return the columns that compare the paper's numbers of one column with ours.
 
     They are the paper's column, ours and the difference; without published numbers only ours. Small
-    recipes get no difference, which would mean nothing.
+    recipes get no difference, which would mean nothing. Our column keeps the key of the paper's.
 
     Args:
-        column: The column of the paper's table.
+        column: The column of the paper's table: of a task's scores, or their average.
         is_published: Whether any row has a published number in it.
         is_small: Whether our numbers are made by small recipes, not by the paper's own.
     """
@@ -435,7 +433,7 @@ def _iter_notes(ablation: Ablation) -> Iterator[str]:
         if reason:
             labels = "; ".join(line.label for line in lines)
             yield f"{IRREPRODUCIBLE_MARK} {labels}: {reason}"
-    # A note on Δ in the paper's table does not apply: here Δ is the difference from the paper.
+    # The note of a paper's table with a column Δ (``delta``) is on that Δ, which is another here.
     table_note = "" if ablation.table.delta else ablation.table.note
     small_note = card.small_note if ablation.is_small else ""
     yield from filter(None, [table_note, card.note, small_note])
@@ -637,7 +635,7 @@ class Reproduction:
         """
         catalogue = self.environment.catalogue
         card = catalogue.encoder(encoder.partition("+")[0])
-        # An encoder that changes the embeddings of another one takes that one's checkpoint.
+        # An encoder that changes the embeddings of another one (``base``) takes its checkpoint.
         baseline = card.params.get("base")
         if baseline in catalogue.paths("baselines"):
             card = catalogue.encoder(baseline)

@@ -117,7 +117,7 @@ def count_settings(card: SweepCard) -> int:
     n_points = math.inf
     if not endless_keys:
         n_points = math.prod(len(_coordinates(axis)) for axis in axes(card).values())
-    return int(min(n_points, math.inf if budget is None else budget))
+    return int(n_points if budget is None else min(n_points, budget))
 
 
 def _coordinates(axis: Axis) -> Sequence[Any]:

@@ -412,8 +412,8 @@ class SweepState:
 
         row = next(row for row in self.rows if trial in row.trials)
         scores = {**row.scores, trial.plan.seed: score}
-        seeds = [row_trial.plan.seed for row_trial in row.trials]
         # In the order of the seeds, not in that in which they end.
+        seeds = [row_trial.plan.seed for row_trial in row.trials]
         row.scores = {seed: scores[seed] for seed in seeds if seed in scores}
         self.on_close(row, trial)
         if len(row.scores) < len(row.trials):
@@ -495,6 +495,9 @@ def winner_card(sweep: Sweep, row: SweepRow) -> WinnerRecipe:
         score += f" ± {100 * deviation:.2f}"
     seeds = ", ".join(map(str, sweep.card.seeds))
     reason = f"chosen by {score} on {decide.task} {decide.split} over seeds {seeds}"
+    if sweep.card.base:
+        # A recipe cannot name every checkpoint that a user can start from.
+        reason += f", started from {sweep.card.base}"
     values = {**sweep.card.set, **row.setting.values}
     changes = ", ".join(f"{key}={value}" for key, value in values.items())
     winner = msgspec.structs.replace(

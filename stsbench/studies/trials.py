@@ -203,11 +203,10 @@ def _find_run_state(plan: TrainPlan) -> RunState:
     Raises:
         StsbenchError: The folder contains the finished run of another plan.
     """
-    is_begun = UnfinishedRun.read(plan.folder) is not None
     # Raises the error if the finished run is that of another plan.
     if find_finished_run(plan) is not None:
         return "complete"
-    return "unfinished" if is_begun else "missing"
+    return "missing" if UnfinishedRun.read(plan.folder) is None else "unfinished"
 
 
 def carry_out_trial(

@@ -192,6 +192,11 @@ SENTENCE = "The men aren't playing, they are sitting outside."
         ("negation", "A man is walking", "A man is not walking"),
         ("negation", "A man is not walking", "A man is walking"),
         ("negation", "They didn't go", "They did go"),
+        ("negation", "I do not.", "I do."),
+        ("negation", "Never say so", "say so"),
+        ("negation", "You can’t go", "You can go"),
+        ("negation", "They won't go", "They will go"),
+        ("negation", "This cannot be", "This can be"),
         ("negation", "Men walk", "It is not true that men walk"),
     ],
 )

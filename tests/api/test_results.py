@@ -133,6 +133,15 @@ def test_seeds_are_put_together():
     assert cells(*seeds, *more)["mean of 2"] is None
 
 
+def test_the_same_results_twice_are_no_seeds(two):
+    columns = make_grid_columns(two, Catalogue())
+    once, twice = (
+        [column.make_cell(results.runs[0].results) for column in columns]
+        for results in (two, two + two)
+    )
+    assert once == twice
+
+
 # --- in a notebook ---
 
 

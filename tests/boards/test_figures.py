@@ -76,7 +76,14 @@ def test_published_numbers_are_rings_beside_the_measured():
     assert len(first.get_yticks()) == len(table.rows()) + len(table.groups)
     measured: Any = stsbench.leaderboard(MEASURED, show="measured").plot()
     assert "white" not in {line.get_markerfacecolor() for line in measured.axes[0].lines}
-    assert "○ published" in board.plot().get_supxlabel()
+    # Nothing is measured, and nothing has an interval.
+    assert board.plot().get_supxlabel() == "○ published"
+    # The note on a misprint has its sign at the number that it is about.
+    assert any(note.startswith("* ") for note in board.plot().texts[-1].get_text().split("\n"))
+    signs = [text for axes in board.plot().axes for text in axes.texts]
+    assert [(text.axes.get_title(), text.get_text(), text.xy[0]) for text in signs] == [
+        ("Avg.", "*", 74.89)
+    ]
     assert measured.get_supxlabel() == "● measured   — 95% interval"
     # The note below is not written over the line that explains the dots.
     measured.draw_without_rendering()
@@ -98,7 +105,7 @@ def test_commands_write_figures(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     ran = Command(capsys)("compare", "plain", "other", "--plot", "differences.svg")
     assert ran.code == 0 and "wrote differences.svg" in ran.out
-    assert b"quickstart-es-en" in Path("differences.svg").read_bytes()
+    assert b"Quickstart Spanish-English" in Path("differences.svg").read_bytes()
     found = Command(capsys)("compare", "plain", "other", "--plot", "differences.pdf", "--json")
     assert json.loads(found.out)["encoders"] == ["plain", "other"]
     assert Path("differences.pdf").read_bytes().startswith(b"%PDF")

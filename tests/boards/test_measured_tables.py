@@ -267,6 +267,14 @@ def test_a_card_of_the_users_own_can_name_a_published_row(tmp_path):
     assert one.encoder == "my-simcse" and one.cell("sts12").difference
 
 
+def test_a_second_encoder_of_a_published_row_has_its_own_name_and_overlap(tmp_path):
+    catalogue = own_card(tmp_path, "simcse/table-5/SimCSE-BERT-base")
+    results = sts("simcse-bert-base", *UNROUNDED, overlap="none")
+    results += sts("my-simcse", *UNROUNDED, encoder_card=of_mine(catalogue), overlap="gold")
+    second = row(build_table("simcse-5", results, catalogue), "SimCSE-BERT-base [my-simcse]")
+    assert (second.encoder, second.overlap) == ("my-simcse", "gold")
+
+
 def test_a_card_that_names_a_row_that_is_not_there_is_refused(tmp_path):
     catalogue = own_card(tmp_path, "simcse/table-5/SimCSE-BERT-bas")
     with pytest.raises(
@@ -331,6 +339,12 @@ def own_table(tmp_path: Path, text: str) -> str:
             '[average]\ntask = "sts"\nof = ["sts13"]\n[[groups]]',
             "'of' names 'sts13', which is not a column",
         ),
+        (
+            "[[groups]]",
+            '[average]\ntask = "sts"\nof = ["stsb", []]\n[[groups]]',
+            r"\[average\]: a list in 'of' is empty",
+        ),
+        ('"sts12"', '{task = "stsb", split = "test"}', "columns: 'stsb' stands there twice"),
         ('"stsb"', '{average_of = "simcse-1"}', "table 'simcse-1' has no average"),
         (
             "[[groups]]",
@@ -358,6 +372,28 @@ def test_a_wrong_table_is_one_line(tmp_path, old, new, message):
     assert old in OWN
     with pytest.raises(CardError, match=message):
         build_table(own_table(tmp_path, OWN.replace(old, new)))
+
+
+def test_columns_of_one_task_by_other_splits_metrics_and_protocols_have_their_own_scores(tmp_path):
+    columns = """[
+        "stsb",
+        {task = "stsb", protocol = "simcse"},
+        {task = "stsb", metric = "pearson"},
+        {task = "stsb", metric = "pearson", split = "validation"},
+    ]
+    [board]
+    """
+    text = OWN.partition("[[groups]]")[0].replace('["stsb", "sts12"]', columns)
+    table = build_table(own_table(tmp_path, text), sts("mine", 0.5, tasks=["stsb"]))
+    one = row(table, "mine")
+    numbers = [one.cell(column.key).measured for column in table.columns]
+    assert [number and number.value for number in numbers] == [49.0, 50.0, 52.0, None]
+    assert [column.key for column in table.columns] == [
+        "stsb",
+        "stsb.simcse",
+        "stsb.pearson",
+        "stsb.pearson.validation",
+    ]
 
 
 def test_a_column_that_is_no_task_offers_the_nearest(tmp_path):

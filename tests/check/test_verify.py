@@ -16,10 +16,11 @@ from msgspec.structs import replace
 from stsbench.check.verify import LocalData, VerificationReport, verify
 from stsbench.core.cards import task_digest
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, OutputError
+from stsbench.core.errors import DataError, OutputError, StsbenchError
 from stsbench.evaluators.base import Scores
 from stsbench.evaluators.belief import believe
 from stsbench.evaluators.probe.evaluator import PROTOCOLS as PROBES, ProbeEvaluator
+from stsbench.evaluators.registry import EVALUATORS
 from stsbench.evaluators.relatedness import RelatednessEvaluator
 from stsbench.evaluators.retrieval import (
     PROTOCOLS as RETRIEVALS,
@@ -229,6 +230,34 @@ def test_columns_of_any_kind_are_one_line(name, changes, problem, tmp_path):
     (refused,) = believed.problems
     assert not believed.results and problem in refused.message and "\n" not in refused.message
     assert refused.message.startswith(f"{found.path}: ") and refused.message.endswith("again")
+
+
+def test_a_protocol_without_a_name_is_one_line_beside_what_is_believed(tmp_path, monkeypatch):
+    result, _ = results()["simcse"]
+    write(tmp_path, result)
+    monkeypatch.setattr("stsbench.results.folder.find_problems", lambda result: iter(()))
+    nameless = {key: value for key, value in result.protocol.items() if key != "name"}
+    write(tmp_path, replace(result, encoder="b", protocol=nameless))
+    states = read_states(tmp_path)
+    believed = believe(states.results, CATALOGUE)
+    assert [one.encoder for one in believed.results] == ["a"]
+    refused = [*believed.problems, *states.problems]
+    assert len(refused) == 1 and "field 'protocol': has no 'name'" in refused[0].message
+
+
+def test_what_could_not_be_compared_is_not_verified_the_second_time(tmp_path, monkeypatch):
+    write(tmp_path, results()["simcse"][0])
+    (found,) = read_states(tmp_path).results
+
+    def missing(name: str) -> None:
+        raise StsbenchError("its package is not installed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EVALUATORS, "load", missing)
+        for _ in range(2):
+            (reason,) = believe([found], CATALOGUE).unverified
+            assert reason.startswith("its evaluator is not here: ")
+    assert not believe([found], CATALOGUE).unverified
 
 
 def test_ranks_of_retrieval_are_needed_and_make_the_recalls(tmp_path):

@@ -347,3 +347,6 @@ def test_results_on_own_tasks_are_shown_without_a_suite(stsbench, tmp_path):
     assert stsbench.fine(*command.split()[1:])
     code, out, err = stsbench("leaderboard")
     assert "--suite mine,mine-too --cards DIR' shows them" in err
+    (tmp_path / "results").rename(tmp_path / "my results")
+    _, _, err = stsbench("leaderboard", "--results", "my results", *with_cards)
+    assert f"mine,mine-too --results 'my results' --cards {tmp_path / 'cards'}' shows them" in err

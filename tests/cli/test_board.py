@@ -172,3 +172,16 @@ def test_a_board_without_numbers_to_sort_by_says_so(stsbench, results):
     assert note in stsbench.fine(*MARKDOWN, "--sort", "average", "--encoder", "hole")
     by_time = stsbench.fine(*MARKDOWN, "--sort", "ms", "--columns", "ms")
     assert "not sorted by ms: no row has one\n" in by_time
+
+
+def test_a_board_of_tasks_without_a_mean_is_not_sorted_by_it(stsbench, tmp_path):
+    write_result(make_result("minilm", "quickstart-en", 0.75), tmp_path / "results")
+    board = stsbench.fine("leaderboard", "--suite", "quickstart", "--sort", "average")
+    assert "75.00" in board and "not sorted by average: these tasks have no mean\n" in board
+    assert "unknown column 'averag'" in stsbench.refused("leaderboard", "--sort", "averag")
+
+
+def test_a_task_of_another_board_is_no_gap_in_an_added_row(stsbench, tmp_path):
+    write_result(make_result("minilm", "quickstart-en", 0.75), tmp_path / "results")
+    _, _, err = stsbench("leaderboard", "--suite", "quickstart", "--add", "minilm:Ours")
+    assert "--tasks quickstart-es-en --protocol simcse" in err and "probe" not in err

@@ -11,8 +11,15 @@ from typing import Any
 
 import pytest
 
+from stsbench.bench.plan import RunPlan
 from stsbench.cli.app import COMMANDS, DATA_COMMANDS, NEW_COMMANDS, RESULTS_COMMANDS, make_app
-from stsbench.cli.config import ProjectConfig, find_config, read_config
+from stsbench.cli.config import (
+    ProjectConfig,
+    find_config,
+    format_settings,
+    read_config,
+    read_defaults,
+)
 from stsbench.cli.option_values import TypedOptions, retype_options
 from stsbench.core import settings
 from stsbench.core.errors import CardError, StsbenchError
@@ -123,6 +130,7 @@ def test_options_are_typed_again_as_they_were():
         ("leaderboard --show published --ranks", "--ranks has no effect with --show published"),
         ("leaderboard --show measured --mteb x", "--mteb has no effect with --show measured"),
         ("leaderboard --table simcse-5 -e minilm", "results folder 'results' does not exist"),
+        ("compare a b --plan 0", "0.0 is not in the range 0.01<=x<=100"),
         ("compare a b --results gone", "--results has no effect where all that is compared are folders"),
         ("check a --against published --rule statistical", "--rule has no effect with --against published"),
         ("check a --against published --against-encoder x", "--against-encoder has no effect with --against published"),
@@ -136,10 +144,17 @@ def test_options_are_typed_again_as_they_were():
         ("convert skip_thoughts a b --version 1", "--version has no effect with 'skip_thoughts'"),
         ("convert expand a b --version 1", "--version has no effect with 'expand'"),
         ("convert onnx-int8 a b --text x", "--text has no effect with 'onnx-int8'"),
-        ("data fetch wiki1m --data a", "--data has no effect: a corpus is not evaluation data"),
+        ("data fetch wiki1m --data a", "--data has no effect for a corpus"),
         ("data back-translate in out.csv --seed 1", "--seed has no effect with --mode greedy"),
         ("data back-translate in out.csv --temperature 1", "--temperature has no effect with --mode greedy"),
         ("data back-translate in out.csv --forward a --backward b --revisions c d", "--revisions has no effect where"),
+        ("lint stsb --json --format markdown", "--format has no effect beside --json"),
+        ("lint own.csv --data a", "--data has no effect without a task"),
+        ("doctor --data gone", "data folder 'gone' does not exist"),
+        ("report -e minilm --suite stss", "unknown suite 'stss'"),
+        ("reproduce simcse-table-3 --small --base a --out t.svg", "unknown format 'svg'"),
+        ("timing -e minilm --out t.html", "unknown format 'html'"),
+        ("run minilm --variants dimensions=,", "--variants 'dimensions=,': give values"),
         ("run --tasks ''", "no value is given after '--tasks'; is a variable of the shell empty?"),
         ("check a --against b --tasks=", "no value is given after '--tasks'; is a variable of the shell empty?"),
         ("show ''", "no value is given after 'show'"),
@@ -256,6 +271,14 @@ def test_it_is_found_above_and_its_paths_are_its_own(stsbench, tmp_path, monkeyp
     write(tmp_path / "below" / "pyproject.toml", "[tool.other]\n")
     find_config.cache_clear()
     assert [one for one, _, _ in cells(stsbench)] == ["mine"]
+    # A table within ours is ours too.
+    write(tmp_path / "below" / "pyproject.toml", "[tool.stsbench.set]\nno_such_parameter = 1\n")
+    find_config.cache_clear()
+    assert "no_such_parameter" in stsbench.refused(
+        "run", "own_encoders:Hashed", "--tasks", "quickstart-en"
+    )
+    write(tmp_path / "below" / "pyproject.toml", "[tool.other]\n")
+    find_config.cache_clear()
     nearer = write_config(
         tmp_path / "below", 'encoders = ["own_encoders:ready"]\ntasks = ["quickstart-es-en"]\n'
     )
@@ -279,6 +302,25 @@ def test_what_was_asked_for_lies_beside_the_results_and_repeats_the_run(stsbench
     assert str(tmp_path) not in said.read_text()
     again = stsbench.json("run", "--config", said)
     assert again == first and json.loads(stsbench.progress[-1])["known"] == 4
+
+
+def test_paths_with_parameters_are_repeated_too(tmp_path):
+    (tmp_path / "final").mkdir()
+    (tmp_path / "x.npy").touch()
+    specs = [f"{tmp_path}/final+pooling=cls", f"file:{tmp_path}/x.npy+dimensions=8", "minilm"]
+    text = format_settings(
+        RunPlan(encoders=specs, tasks="stsb", results_folder=tmp_path / "results")
+    )
+    assert str(tmp_path) not in text
+    path = write(tmp_path / "results" / "run.toml", text)
+    encoders = read_defaults(path, is_run=True)["encoder"]
+    assert [spec.replace("results/../", "") for spec in encoders] == specs
+
+
+def test_the_data_of_a_settings_file_do_not_stop_the_fetching_of_a_corpus(stsbench, tmp_path):
+    write_config(tmp_path, 'data = "data"\n')
+    refused = stsbench.refused("data", "fetch", "stsb_back_translations")
+    assert "--data has no effect" not in refused
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_columns_of_another_score_and_of_changed_values_are_refused(stsbench, re
     ]
 
 
-def test_results_whose_data_are_missing_or_differ_stay_as_they_are(stsbench, tmp_path):
+def test_results_whose_data_are_missing_or_differ_stay_as_they_are(stsbench, tmp_path, monkeypatch):
     own = make_own(tmp_path)
     stsbench.fine(
         "run", *HASHED, "--tasks", "table", *own.options(), "--no-store", "--results", "results"
@@ -92,6 +92,9 @@ def test_results_whose_data_are_missing_or_differ_stay_as_they_are(stsbench, tmp
     code, out, err = stsbench(*unpack)
     assert (code, err) == (2, "")
     assert out.endswith("packed columns or data are missing: table 1\n")
+    monkeypatch.delenv("STSBENCH_DATA", raising=False)
+    _, out, _ = stsbench(*unpack[:5], "--cards", own.cards)
+    assert out.endswith("missing: 1 result; there is no data folder: give --data DIR\n")
     shutil.move(moved, path)
     assert "1 result completed" in stsbench.fine(*unpack)
     code, _, err = stsbench("results", "unpack", "nowhere", "--results", results)

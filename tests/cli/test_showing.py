@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from stsbench.cli.show import describe_requirements
 from stsbench.core.catalogue import Catalogue
-from tests.cli.commands import Command, make_own
+from tests.cli.commands import Command, make_own, write
 
 
 def test_a_protocol_says_its_fields_by_evaluator(stsbench):
@@ -176,3 +177,37 @@ def test_a_vector_file_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert describe_requirements(card, CATALOGUE).endswith("which is not in STSBENCH_VECTORS")
     (tmp_path / "glove.840B.300d.txt").touch()
     assert describe_requirements(card, CATALOGUE).endswith("which is in STSBENCH_VECTORS")
+
+
+def test_a_card_of_a_users_own_is_shown_by_its_file_and_checked(stsbench, tmp_path):
+    (tmp_path / "final").mkdir()
+    card = (CATALOGUE.paths("baselines")["bert-base-mean"]).read_text(encoding="utf-8")
+    card = re.sub("(?m)^model = .*", f"model = '{tmp_path}/final'", card)
+    path = write(tmp_path / "own" / "baselines" / "final.toml", card)
+    shown = stsbench.fine("show", path)
+    assert shown.startswith("final: encoder\n")
+    assert f"the folder {tmp_path}/final, which is here" in " ".join(shown.split())
+    write(path, card.replace("pooling", "poling"))
+    message = "unknown key of [params] 'poling'; did you mean 'pooling'"
+    assert message in stsbench.refused("show", "final", "--cards", tmp_path / "own")
+    assert message in stsbench.refused("show", "minilm+poling=max")
+
+
+def test_values_behind_the_name_of_a_recipe_are_shown(stsbench):
+    recipe = stsbench.json("show", "simcse-bert-base+temperature=0.1")
+    assert recipe["params"]["temperature"] == 0.1
+
+
+def test_what_is_empty_is_not_shown(stsbench, tmp_path):
+    card = (CATALOGUE.paths("baselines")["bert-base-mean"]).read_text(encoding="utf-8")
+    card = card.replace('"transformer"', '"own_encoders:Hashed"')
+    parts = "parts = [{ skip = [], size = 3 }, { skip = [1] }]\n"
+    write(tmp_path / "own" / "baselines" / "odd.toml", f"{card}{parts}")
+    shown = " ".join(stsbench.fine("show", "odd", "--cards", tmp_path / "own").split())
+    assert "params.parts size 3 skip 1" in shown
+
+
+def test_the_kinds_of_lists_and_several_names_to_fetch(stsbench):
+    assert {"tasks", "ablations"} < {*stsbench.json("list")}
+    fetched = stsbench.fine("data", "fetch", "quickstart-en,quickstart-es-en")
+    assert fetched.count("(package)") == 2

@@ -162,8 +162,11 @@ def test_available_tasks_that_need_embeddings_are_left_out_of_a_pair_scorer_s(
     stsbench, monkeypatch
 ):
     monkeypatch.delenv("STSBENCH_DATA", raising=False)
-    stsbench.fine("texts", "quickstart", "--pairs", "--out", "pairs.jsonl")
+    omitted = "no pairs of quickstart-probe: scored by embeddings alone"
+    assert omitted in stsbench("texts", "quickstart", "--pairs", "--out", "pairs.jsonl")[2]
+    assert stsbench.refused("texts", "quickstart-probe", "--pairs") == omitted
     pairs = [json.loads(line) for line in Path("pairs.jsonl").read_text().splitlines()]
+    assert len(pairs) == 400
     lines = [json.dumps(pair | {"score": len(pair["sentence1"])}) for pair in pairs]
     Path("scored.jsonl").write_text("\n".join(lines))
     code, out, err = stsbench("run", "--similarities", "scored.jsonl", "--tasks", "available")

@@ -194,3 +194,6 @@ def test_the_command_prints_and_writes(stsbench):
     assert "hashed" in out and "One round." in out and "SG-OPT, table 6" not in out
     stsbench.fine(*words, "--format", "json", "--out", "t.json")
     assert json.loads(Path("t.json").read_text())["rows"][0]["name"] == "hashed"
+    # The name of a file says the format.
+    stsbench.fine(*words, "--out", "u.json")
+    assert json.loads(Path("u.json").read_text())["rows"][0]["name"] == "hashed"

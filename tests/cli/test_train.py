@@ -112,6 +112,7 @@ def test_a_dry_run_counts_and_trains_and_writes_nothing(stsbench, little, monkey
     with monkeypatch.context() as untrained:
         untrained.setattr(Learner, "__call__", None)
         forecast = stsbench.json(*little, "--dry-run")
+        assert stsbench.json(*little, "--dry-run", "--seeds", "0,0")["seeds"] == [0]
         shown = stsbench(*little, "--dry-run")
     assert (forecast["steps"], forecast["rows"], forecast["validations"]) == (12, 60, 3)
     assert forecast["parameters"] == 8032 and forecast["seconds"] is None
@@ -200,6 +201,10 @@ def test_a_dry_run_refuses_a_pooling_that_cannot_be_saved(stsbench, little, monk
         (
             ["little", "BASE", "--set", "trainig.steps=3"],
             "no table 'trainig'; did you mean 'training'",
+        ),
+        (
+            ["little", "BASE", "--set", "steps=3", "--set", "training.steps=4"],
+            "--set steps and --set training.steps are the same value; leave out one of them",
         ),
         (["little", "BASE", "--set", "pooling=mean(9)"], "asks for layer 9; the model has 3"),
         (["little", "BASE", "--text", "none.txt"], "none.txt"),

@@ -145,3 +145,8 @@ def test_a_name_that_says_what_was_replaced_is_read_back(params):
 )
 def test_a_gap_in_a_list_is_seen(text, gap):
     assert has_empty_name(text) is gap
+
+
+def test_a_parameter_that_is_no_literal_is_text():
+    for text in ("{[]:1}", "{[1]}"):
+        assert list(split_params(f"minilm+a={text}"))[-1] == ("minilm", {"a": text})

@@ -164,6 +164,16 @@ def test_sentences_with_labels_in_one_file_are_cross_validated(tmp_path):
     assert task.load("all").n == 6
 
 
+def test_labels_with_decimal_commas_are_classes_in_the_order_of_their_values(tmp_path):
+    rows = "".join(f"so {word};{label}\n" for word, label in zip(
+        ("good", "bad", "odd", "fine", "poor", "dull"), ("10,5", "2,5") * 3, strict=True
+    ))  # fmt: skip
+    _, card, _ = drafted(
+        put(tmp_path / "r.csv", f"text;stars\n{rows}"), tmp_path / "cards", label="stars"
+    )
+    assert card.local.params["classes"] == ["2,5", "10,5"]
+
+
 def test_pairs_with_labels_in_files_of_splits(tmp_path):
     rows = [
         ("a b", "c d", "no"),

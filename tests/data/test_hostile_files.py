@@ -313,3 +313,14 @@ def test_every_key_of_every_card_takes_a_value_as_it_is_or_is_named(
             kept = msgspec.to_builtins(getattr(card, key))
             # A table that gives nothing takes its defaults.
             assert isinstance(kept, dict) if value == {} else kept == value, key
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("z.jsonl", b"\n \n"), ("x.dat", b'{"text": "\xe9"}\n')]
+)
+def test_a_file_without_rows_or_in_another_encoding_is_one_line(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    with pytest.raises(DataError) as caught:
+        read_any_table([put(tmp_path, name, content)], **COLUMNS)
+    assert name in one_line(caught)

@@ -17,6 +17,7 @@ from pyarrow import parquet
 from safetensors.numpy import save_file
 
 from stsbench.core import settings
+from stsbench.core.cards import FileSection, FileSource
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, SourceError
 from stsbench.data.readers.files import read_table
@@ -754,3 +755,11 @@ def test_what_is_not_clear_is_one_line(tmp_path, content, params, message):
     with pytest.raises(CardError, match=message) as caught:
         read_pairs(tmp_path, content, **params)
     assert "t.csv: " in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_split_without_files_in_the_card_is_not_on_this_machine(tmp_path):
+    (tmp_path / "train.tsv").write_text("a\tb\t1\n")
+    source = FileSource(files={"train": [FileSection(path="train.tsv")]})
+    assert has_files(source, "train", tmp_path)
+    assert not has_files(source, "test", tmp_path)
+    assert not has_files(source, "train", None)

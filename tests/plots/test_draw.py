@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import sys
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -57,7 +59,9 @@ def test_without_matplotlib_one_line_names_the_extra(monkeypatch):
 
 NOTHING = {
     "dots": lambda: draw_dots([], x_label="points"),
-    "panels": lambda: draw_panels([], panel_titles={}, row_labels={}, x_label="points"),
+    "panels": lambda: draw_panels(
+        [], panel_titles={}, row_labels={}, group_titles={}, x_label="points"
+    ),
     "lines": lambda: draw_lines([], x_label="bytes", y_label="score"),
     "cells": lambda: draw_heat([], row_label="pooling", column_label="layer", value_label="score"),
     "spots": lambda: draw_scatter([], x_label="x", y_label="y"),
@@ -361,6 +365,66 @@ def test_a_figure_is_as_wide_as_asked_for_and_its_type_can_be_read(kind: str, wi
     for axes in chart.axes:
         ticks = [tick.get_window_extent() for tick in axes.get_xticklabels() if tick.get_text()]
         assert not any(tick.overlaps(label) for tick in ticks for label in below)
+
+
+CROWDED = {
+    "panels": lambda: draw_panels(
+        [DotPoint("a", title, score) for title in ("sts", "en", "es") for score in (12, 92)],
+        panel_titles={"sts": "STS-B", "en": "Quickstart English", "es": "Quickstart Spanish-English"},
+        row_labels={"a": "minilm+pooling=cls"},
+        group_titles={},
+        x_label="● measured",
+    ),
+    "points": lambda: draw_scatter(
+        [ScatterPoint(x / 4, x / 8, panel) for x in (-1, 1) for panel in ("minilm", "glove-6b+file=glove.6B.100d.top.txt")],
+        x_label="first main direction",
+        y_label="second main direction",
+        same_scale=False,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("kind", CROWDED)
+def test_titles_and_ticks_of_panels_do_not_touch(kind: str, width: str) -> None:
+    with figure_width(width):
+        chart = CROWDED[kind]()
+    # The resolution of bitmaps, which changes the layout a little.
+    chart.set_dpi(150)
+    chart.canvas.draw()
+    titles = [axes.title.get_window_extent() for axes in chart.axes]
+    for axes in chart.axes:
+        assert len(axes.get_xticks()) >= 2
+    labels = [
+        label.get_window_extent()
+        for axes in chart.axes
+        for tick, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
+        if axes.get_xlim()[0] <= tick <= axes.get_xlim()[1]
+    ]
+    for boxes in (titles, labels):
+        assert boxes[0].x0 >= 0 and boxes[-1].x1 <= chart.bbox.width
+        for left, right in pairwise(boxes):
+            assert left.x1 + 3 < right.x0
+
+
+def test_ticks_that_the_layout_did_not_expect_are_not_cut_off():
+    """The bitmap is checked itself: how many ticks there are may depend on its resolution."""
+    image = pytest.importorskip("matplotlib.image", reason="needs the extra plots")
+    ends = {
+        "minilm": ((-0.574, 0.331), (-0.006, -0.979), (1.119, 0.293), (0.785, 0.86)),
+        "glove-6b+file=glove.6B.100d.top.txt": ((-0.99, -0.305), (0.467, -0.11), (-0.443, -0.862), (0.042, 1.153)),
+        "minilm+pooling=cls_before_pooler": ((-0.83, -0.474), (1.154, -0.658), (-0.07, 0.231)),
+    }  # fmt: skip
+    with figure_width("column"):
+        chart = draw_scatter(
+            [ScatterPoint(x, y, panel) for panel, points in ends.items() for x, y in points],
+            x_label="first main direction",
+            y_label="second main direction",
+            title="sentencemap: quickstart-en (test)",
+            same_scale=False,
+        )
+    pixels = image.imread(io.BytesIO(chart.to_bytes("png")))
+    assert (pixels[:, [0, -1]] == 1).all()
 
 
 @pytest.mark.parametrize(("width", "inches"), [("3.3in", 3.3), ("8.4cm", 8.4 / 2.54), (5, 5)])

@@ -168,6 +168,7 @@ def test_a_winner_is_a_recipe_that_trains_the_same(sweep, developing, tmp_path):
         name == "little-heat"
         and "chosen by 50.00 ± 0.00 on dev validation over seeds 1, 2" in card["preset"]
     )
+    assert card["preset"].endswith(f", started from {book.sweep.card.base}")
     path = tmp_path / f"{name}.toml"
     path.write_text(toml_tables(card))
     found = read_recipe(str(path), developing.catalogue)[1]

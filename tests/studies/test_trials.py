@@ -211,3 +211,5 @@ def test_a_run_with_another_base_in_the_folder_is_refused_before_any_training(
     carry_out_trials(plan_trials([plan(workshop, masked_lm)]), workshop, [])
     with pytest.raises(OutputError, match="run with another base"):
         plan_trials([plan(workshop, bert)])
+    with pytest.raises(OutputError, match=r"another base \(.+, now the recipe's\)"):
+        plan_trials([plan(workshop, "")])

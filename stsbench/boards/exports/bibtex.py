@@ -50,7 +50,7 @@ def cite_results(results: Sequence[Result], catalogue: Catalogue) -> str:
     for use, text in _iterate_sources(results, catalogue):
         # ADDRESS matches addresses on the web.
         for address in ADDRESS.findall(text):
-            uses_by_url.setdefault(address.rstrip(";."), []).append(use)
+            uses_by_url.setdefault(_strip_address(address), []).append(use)
     entries = []
     keys: set[str] = set()
     for url, uses in uses_by_url.items():
@@ -115,14 +115,19 @@ def _read_works(catalogue: Catalogue) -> Mapping[str, Work]:
             address = ADDRESS.search(paper_text)
             if address is None:
                 continue
-            url = address[0].rstrip(";.")
+            url = _strip_address(address[0])
             # Authors, year and perhaps a title are before the address; without authors and year
             # there is no match.
-            match = AUTHORS_AND_YEAR.match(paper_text[: address.start()].strip())
+            match = AUTHORS_AND_YEAR.match(paper_text[: address.start()].strip().lstrip("("))
             if match and url not in works:
                 authors = _join_authors(match["authors"])
                 works[url] = Work(url, authors, match["year"], match["title"] or "")
     return works
+
+
+def _strip_address(address: str) -> str:
+    """Return an address without the punctuation of the text that it stands in."""
+    return address.rstrip(";.)")
 
 
 def _iterate_card_papers(catalogue: Catalogue) -> Iterator[str]:

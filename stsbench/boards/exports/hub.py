@@ -299,17 +299,14 @@ def _evaluation_fields(score: MeasuredScore) -> dict[str, Any]:
         "deviation": score.seed_mean.deviation,
     }
     uncertainty: dict[str, Any] = {"num_samples": first_result.n}
-    # The interval of a single result is its own; that of several seeds is of their mean. The
-    # method is a text on how it was computed.
-    is_single = len(score.results) == 1
-    interval_method = first_result.interval_method if is_single else MEAN_METHOD
     if score.interval is not None:
         low, high = score.interval
         uncertainty["confidence_interval"] = {
             "lower": low,
             "upper": high,
             "confidence_level": 0.95,
-            "method": interval_method,
+            # The interval of several seeds is that of their mean.
+            "method": first_result.interval_method if len(score.results) == 1 else MEAN_METHOD,
         }
     # ``cell_id`` is a hash of protocol, encoder and seeds.
     return {
@@ -359,11 +356,11 @@ def _metric_fields(hub_result: EvalResult, protocol: Mapping[str, Any]) -> dict[
     # "Infinity".
     low, high = map(_format_bound, score_bounds(score_name(protocol)))
     metric = str(protocol.get("metric", hub_result.metric_type))
-    parameters = dict(protocol)
-    for key, value in protocol.items():
-        # The schema does not allow a list as a parameter.
-        if isinstance(value, list | tuple):
-            parameters[key] = json.dumps(list(value))
+    # The schema does not allow a list as a parameter.
+    parameters = {
+        key: json.dumps(value) if isinstance(value, list | tuple) else value
+        for key, value in protocol.items()
+    }
     return {
         "evaluation_description": (
             f"{hub_result.task_name}: {hub_result.metric_name}, "
@@ -410,8 +407,9 @@ def find_model(result: Result, catalogue: Catalogue) -> HubModel:
     The name is the first of these that there is:
 
     1. the id on the Hub that the encoder's card names as its own;
-    2. the id on the Hub of the checkpoint that the card loads, if no other card loads it (several
-       may, each with another pooling);
+    2. the id on the Hub of the checkpoint that the card loads, if the result has its commit (the
+       card may name a local folder) and no other card loads it (several may, each with another
+       pooling);
     3. the encoder's name, with ``stsbench/`` before it if it has no slash.
 
     An encoder whose name has a plus, behind which parameters are replaced, is not that of its card,
@@ -430,7 +428,7 @@ def find_model(result: Result, catalogue: Catalogue) -> HubModel:
     if card is None or "+" in result.encoder:
         return HubModel(name, revision, parameters=None, dimensions=dimensions)
     checkpoint = str(card.params.get("model", ""))
-    is_hub_id = checkpoint.count("/") == 1
+    is_hub_id = result.revision is not None and "/" in checkpoint
     # How many cards load each checkpoint.
     if is_hub_id and _count_cards_by_checkpoint(catalogue)[checkpoint] == 1:
         name = checkpoint

@@ -126,18 +126,11 @@ def _model_content(result: Result, catalogue: Catalogue) -> dict[str, Any]:
     }
 
 
-class _TaskMatch(NamedTuple):
-    """MTEB's task of a Result; without one, the reason."""
-
-    task: MatchedTask | None
-    problem: str = ""
-
-
-def _match_task(result: Result, catalogue: Catalogue) -> _TaskMatch:
+def _match_task(result: Result, catalogue: Catalogue) -> tuple[MatchedTask | None, str]:
     """Find the task of the benchmark MTEB that a result can be exported as.
 
     Returns:
-        The task. If there is none, it is None, and ``problem`` says why.
+        The task, and an empty text. If there is no such task, None, and the reason.
     """
     task = None
     if result.task in catalogue.paths("tasks"):
@@ -147,12 +140,12 @@ def _match_task(result: Result, catalogue: Catalogue) -> _TaskMatch:
         # MTEB_VARIANTS are our tasks whose data differ from MTEB's, and those of ours that do not.
         if result.task in MTEB_VARIANTS:
             problem += f"; those of {MTEB_VARIANTS[result.task]} are"
-        return _TaskMatch(task=None, problem=problem)
+        return None, problem
     if not scores_by_mteb_subset(task, result):
-        return _TaskMatch(task=None, problem="MTEB scores by the Spearman correlation of cosines")
+        return None, "MTEB scores by the Spearman correlation of cosines"
     if result.split not in task.mteb_split_names:
-        return _TaskMatch(task=None, problem=f"MTEB has no split '{result.split}' of it")
-    return _TaskMatch(task)
+        return None, f"MTEB has no split '{result.split}' of it"
+    return task, ""
 
 
 def _select_complete(cells: Sequence[_MtebCell], omitted: dict[str, None]) -> Iterator[_MtebCell]:

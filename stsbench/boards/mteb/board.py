@@ -27,7 +27,7 @@ from stsbench.boards.mteb.scores import (
     scores_by_mteb_subset,
 )
 from stsbench.boards.published.encoder_facts import format_parameters
-from stsbench.boards.tables.column_scores import is_scored_as_mteb
+from stsbench.boards.tables.column_scores import Seeds, is_scored_as_mteb
 from stsbench.boards.tables.columns import Numbers, make_averaged_numbers
 from stsbench.boards.tables.rows import average_sort_key
 from stsbench.boards.tables.table import (
@@ -55,7 +55,6 @@ from stsbench.data.mteb.facts import (
     read_mteb_facts,
     read_suspects,
 )
-from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.results.groups import EncoderResults, group_by_encoder
 from stsbench.results.record import Result
 
@@ -314,9 +313,8 @@ class MtebBoard:
         for column, interval in intervals.items():
             score = cells[column].published if column in cells else None
             if score is not None:
-                interval_in_points = (100 * interval.low, 100 * interval.high)
-                score_with_interval = score._replace(interval=interval_in_points)
-                cells[column] = replace(cells[column], published=score_with_interval)
+                score = score._replace(interval=(100 * interval.low, 100 * interval.high))
+                cells[column] = replace(cells[column], published=score)
         return [Row(label=PEOPLE_LABEL, cells=cells, imported=origin)]
 
     def _score_cells(self, results: ResultsByTask) -> dict[str, TableCell]:
@@ -380,7 +378,7 @@ class MtebBoard:
                 label=group.name,
                 cells=cells,
                 encoder=group.encoder,
-                overlap=group.card.overlap if group.card else "",
+                overlap=group.overlap,
                 traits=traits,
                 results=group.results,
             )
@@ -397,8 +395,9 @@ class MtebBoard:
         Args:
             group: The encoder's results.
         """
-        # MTEB's task, with split and subset -> scores, one per seed.
-        scores_by_part: dict[tuple[str, SplitAndSubset], list[float]] = {}
+        # MTEB's task, with split and subset -> seeds -> score. Results of several protocols hold
+        # the same one.
+        scores_by_part: dict[tuple[str, SplitAndSubset], dict[Seeds, float]] = {}
         matched_tasks = list_matched_tasks(self.catalogue)
         for result in group.results:
             matched_task = matched_tasks.get(result.task)
@@ -407,14 +406,14 @@ class MtebBoard:
             mteb_split = matched_task.mteb_split_names[result.split]
             for mteb_subset, score in scores_by_mteb_subset(matched_task, result).items():
                 part = SplitAndSubset(mteb_split, mteb_subset)
-                seed_scores = scores_by_part.setdefault((matched_task.mteb_task, part), [])
-                seed_scores.append(score.spearman)
+                seed_scores = scores_by_part.setdefault((matched_task.mteb_task, part), {})
+                seed_scores[result.seeds] = score.spearman
         points_by_task = {}
         for task, benchmark_task in self.tasks.items():
             part_keys = [(task, part) for part in benchmark_task.parts]
             has_all_parts = all(key in scores_by_part for key in part_keys)
             if has_all_parts:
-                part_means = [mean_and_deviation(scores_by_part[key]).mean for key in part_keys]
+                part_means = [statistics.fmean(scores_by_part[key].values()) for key in part_keys]
                 points_by_task[task] = 100 * statistics.fmean(part_means)
         return make_averaged_numbers(self.average_terms, points_by_task)
 
@@ -492,26 +491,25 @@ def add_imported_rows(table: Table, imported: Sequence[MtebResult], catalogue: C
         )
     matched_tasks = list_matched_tasks(catalogue)
     # The spec of a column says which scores it takes; it is None for a column of other numbers.
-    names = {
-        matched_tasks[column.spec.task].mteb_task
+    matched_columns = [
+        (column.key, column.spec.split, matched_tasks[column.spec.task])
         for column in table.columns
         if column.spec is not None and column.spec.task in matched_tasks
-    }
+    ]
+    names = {matched_task.mteb_task for _, _, matched_task in matched_columns}
     fitting_results = [result for result in imported if result.task in names]
     rows = []
     for model, results in join_revisions(fitting_results).items():
         scores = {}
-        for column in table.columns:
-            matched_task = matched_tasks.get(column.spec.task) if column.spec else None
-            if column.spec is None or matched_task is None or not matched_task.mteb_subset:
+        for key, our_split, matched_task in matched_columns:
+            if not matched_task.mteb_subset:
                 continue
-            our_split = column.spec.split
             mteb_split = matched_task.mteb_split_names.get(our_split, our_split)
             part = BenchmarkTask(subsets=[matched_task.mteb_subset], splits=[mteb_split])
             result = results.get(matched_task.mteb_task)
             score = score_task(result, part) if result is not None else None
             if score is not None:
-                scores[column.key] = score
+                scores[key] = score
         if not scores:
             continue
         cells = _make_score_cells(scores, table.average_terms)

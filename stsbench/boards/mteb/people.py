@@ -45,11 +45,11 @@ def _rename_subsets(result: MtebResult) -> MtebResult:
     ``result.scores`` has a score for each part, a split and subset of the task. A code that no
     subset of the task has is left as it is.
     """
-    subset_by_code: dict[str, str] = {}
-    for subset, languages in read_mteb_facts().tasks[result.task].subsets.items():
-        # A language is a code and a script, such as ``deu-Latn``; the first language counts.
-        language_code, _, _ = languages[0].partition("-")
-        subset_by_code[language_code] = subset
+    # A language is a code and a script, such as ``deu-Latn``; the first language counts.
+    subset_by_code = {
+        languages[0].partition("-")[0]: subset
+        for subset, languages in read_mteb_facts().tasks[result.task].subsets.items()
+    }
     scores = {
         part._replace(subset=subset_by_code.get(part.subset, part.subset)): score
         for part, score in result.scores.items()

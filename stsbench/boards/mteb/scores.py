@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -244,8 +243,7 @@ def _iter_old_metrics(content: Mapping[str, Any]) -> PartMetrics:
         if not isinstance(value, dict):
             continue
         # "cos_sim" is the name of a metric, so there are no subsets.
-        has_one_subset = "cos_sim" in value
-        metrics_by_subset = {DEFAULT_SUBSET: value} if has_one_subset else value
+        metrics_by_subset = {DEFAULT_SUBSET: value} if "cos_sim" in value else value
         for subset, metrics in metrics_by_subset.items():
             if isinstance(metrics, dict):
                 yield SplitAndSubset(split, subset), metrics
@@ -268,7 +266,8 @@ def _find_score(metrics: Mapping[str, Any]) -> float | None:
     for value in (metrics.get(METRIC), old_score, metrics.get("main_score")):
         if isinstance(value, bool) or not isinstance(value, float | int):
             continue
-        if math.isfinite(value) and abs(value) <= 100:
+        # NaN is not in this range.
+        if abs(value) <= 100:
             return value / 100 if abs(value) > 1 else float(value)
     return None
 

@@ -436,6 +436,8 @@ def _find_form_problems(card: TableCard) -> Iterator[str]:
         yield "give either [[groups]] or [board]"
     if not 0 <= card.decimals <= MAX_DECIMALS:
         yield f"key 'decimals': {card.decimals} is not from 0 to {MAX_DECIMALS}"
+    if card.average and [] in card.average.of:
+        yield "[average]: a list in 'of' is empty"
     for facts in list_columns(card):
         if bool(facts.task) == bool(facts.average_of):
             keys = "both" if facts.task else "neither"

@@ -32,27 +32,14 @@ if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
 
 
-WRITERS: Mapping[str, Callable[[Comparison], str]] = {
-    "markdown": lambda comparison: to_markdown(make_comparison_layouts(comparison)),
-    "latex": lambda comparison: to_latex(make_comparison_layouts(_use_titles(comparison))),
-    "csv": lambda comparison: records_to_csv(make_comparison_records(comparison)),
-    "json": lambda comparison: _comparison_to_json(comparison),
-}
-
-
-def render_comparison(comparison: Comparison, fmt: str) -> str:
-    """Return a comparison of encoders as text, with control characters in names escaped.
-
-    Args:
-        comparison: The differences between the scores of encoders.
-        fmt: ``markdown`` or ``latex``, which have scores in points, as tables do; or ``csv`` or
-            ``json``, which have scores from -1 to 1, as results do.
-
-    Raises:
-        UnknownName: There is no such format.
-    """
-    write_comparison = look_up("format", fmt, WRITERS)
-    return escape_controls(write_comparison(comparison))
+PANEL_KINDS = ("task", "average", "exact")
+"""The kinds of columns that become panels of a figure."""
+RECORD_COLUMNS = (
+    "first second task tasks split protocol n seeds_first seeds_second score_first score_second "
+    "difference interval_low interval_high error df seed_error seed_df p method p_corrected real "
+    "smallest_detectable margin_verdict required_items required_seeds signature"
+).split()
+"""The columns of the CSV of a comparison."""
 
 
 def _use_titles(comparison: Comparison) -> Comparison:
@@ -121,35 +108,44 @@ def _difference_record(difference: Difference) -> dict[str, Any]:
     seeds_first, seeds_second = difference.seeds
     score_first, score_second = difference.scores
     low, high = difference.interval or (None, None)
-    return {
-        "first": difference.first,
-        "second": difference.second,
-        "task": difference.task,
+    # The columns that are no attributes of a difference.
+    values = {
         "tasks": " ".join(difference.tasks),
-        "split": difference.split,
         "protocol": difference.protocol["name"],
-        "n": difference.n,
         "seeds_first": seeds_first,
         "seeds_second": seeds_second,
         "score_first": score_first,
         "score_second": score_second,
-        "difference": difference.difference,
         "interval_low": low,
         "interval_high": high,
-        "error": difference.error,
-        "df": difference.df,
-        "seed_error": difference.seed_error,
-        "seed_df": difference.seed_df,
-        "p": difference.p,
-        "method": difference.method,
-        "p_corrected": difference.p_corrected,
-        "real": difference.real,
-        "smallest_detectable": difference.smallest_detectable,
-        "margin_verdict": difference.margin_verdict,
-        "required_items": difference.required_items,
-        "required_seeds": difference.required_seeds,
-        "signature": difference.signature,
     }
+    return {
+        column: values[column] if column in values else getattr(difference, column)
+        for column in RECORD_COLUMNS
+    }
+
+
+WRITERS: Mapping[str, Callable[[Comparison], str]] = {
+    "markdown": lambda comparison: to_markdown(make_comparison_layouts(comparison)),
+    "latex": lambda comparison: to_latex(make_comparison_layouts(_use_titles(comparison))),
+    "csv": lambda comparison: records_to_csv(make_comparison_records(comparison)),
+    "json": _comparison_to_json,
+}
+
+
+def render_comparison(comparison: Comparison, fmt: str) -> str:
+    """Return a comparison of encoders as text, with control characters in names escaped.
+
+    Args:
+        comparison: The differences between the scores of encoders.
+        fmt: ``markdown`` or ``latex``, which have scores in points, as tables do; or ``csv`` or
+            ``json``, which have scores from -1 to 1, as results do.
+
+    Raises:
+        UnknownName: There is no such format.
+    """
+    write_comparison = look_up("format", fmt, WRITERS)
+    return escape_controls(write_comparison(comparison))
 
 
 def draw_comparison(comparison: Comparison) -> Chart:
@@ -164,6 +160,7 @@ def draw_comparison(comparison: Comparison) -> Chart:
         DataError: No paired test is known for any of the results.
         StsbenchError: matplotlib is not installed.
     """
+    comparison = _use_titles(comparison)
     # (task, split) -> label of the row.
     labels = label_tasks(comparison.differences)
     dots = []
@@ -214,7 +211,6 @@ def draw_table(tables: Sequence[Table], show: Show | None = None, *, exact: bool
             "choose one by its protocol"
         )
     layout = build_layout(tables[0], show, exact=exact, intervals="none")
-    columns = [column for column in layout.columns if column.kind in ("task", "average", "exact")]
     # Published and measured numbers of a row share a row of the figure. Differences are left out,
     # unless they are all that is shown.
     lines = [
@@ -223,9 +219,13 @@ def draw_table(tables: Sequence[Table], show: Show | None = None, *, exact: bool
         for line in block.lines
         if line.number_kind != "difference" or show == "difference"
     ]
-    dots = list(_make_dots(lines, columns))
-    has_rings = not all(dot.filled for dot in dots)
-    x_label = f"● measured{'   ○ published' * has_rings}   — 95% interval"
+    dots = list(_make_dots(lines, layout.columns))
+    # Only the signs that are drawn are explained.
+    x_label = "   ".join(
+        ["● measured"] * any(dot.filled for dot in dots)
+        + ["○ published"] * (not all(dot.filled for dot in dots))
+        + ["— 95% interval"] * any(dot.interval for dot in dots)
+    )
     if show == "difference":
         x_label = "measured minus published"
     group_titles = {}
@@ -237,7 +237,11 @@ def draw_table(tables: Sequence[Table], show: Show | None = None, *, exact: bool
     return draw_panels(
         dots,
         group_titles=group_titles,
-        panel_titles={column.key: column.head for column in columns},
+        panel_titles={
+            column.key: head
+            for column, head in zip(layout.columns, layout.heads, strict=True)
+            if column.kind in PANEL_KINDS
+        },
         row_labels={
             _row_key(line): _row_label(line, layout) for line in lines if not line.continues_row
         },
@@ -254,18 +258,19 @@ def _make_dots(lines: Sequence[TableLine], columns: Sequence[TableColumn]) -> It
     Args:
         lines: The printed lines. Each has the ``row`` of the table that it is of, and the kind of
             the row's numbers that it shows (``number_kind``: ``measured``, ``published`` ...).
-        columns: The columns, which become panels.
+        columns: The printed columns, of which some become panels.
     """
     for line in lines:
-        for column in columns:
+        for column, cell in zip(columns, line.cells, strict=True):
             number = line.row.cell(column.key).number(line.number_kind)
-            if number is not None:
+            if number is not None and column.kind in PANEL_KINDS:
                 yield DotPoint(
                     group=_row_key(line),
                     series=column.key,
                     value=number.value,
                     interval=number.interval,
                     filled=line.number_kind != "published",
+                    symbol=cell.symbol,
                 )
 
 

@@ -26,11 +26,10 @@ class RenderOptions(NamedTuple):
     max_lines: int | None = None
     """The maximum number of lines of a float of LaTeX; None leaves each table whole."""
 
-    def layouts(self, tables: Sequence[Table], *, with_intervals: bool = True) -> list[Layout]:
-        """Return a layout for each table, without intervals if they are not wanted."""
-        intervals = self.intervals if with_intervals else "none"
+    def layouts(self, tables: Sequence[Table]) -> list[Layout]:
+        """Return a layout for each table."""
         return [
-            build_layout(table, self.show, exact=self.exact, intervals=intervals)
+            build_layout(table, self.show, exact=self.exact, intervals=self.intervals)
             for table in tables
         ]
 
@@ -44,10 +43,8 @@ WRITERS: Mapping[str, Writer] = {
     "json": lambda tables, options: to_json(tables),
 }
 ROWS: Mapping[str, Writer] = {
-    "markdown": lambda tables, options: MARKDOWN.rows(
-        options.layouts(tables, with_intervals=False)
-    ),
-    "latex": lambda tables, options: LATEX.rows(options.layouts(tables, with_intervals=False)),
+    "markdown": lambda tables, options: MARKDOWN.rows(options.layouts(tables)),
+    "latex": lambda tables, options: LATEX.rows(options.layouts(tables)),
     "csv": lambda tables, options: to_csv(tables, options.show, headed=False),
 }
 """The formats in which rows can stand alone too, without captions, heads and legends."""
@@ -96,6 +93,7 @@ def render(
         StsbenchError: Rows cannot stand alone in this format.
     """
     writer = look_up("format", fmt, WRITERS)
+    options = RenderOptions(show, exact, check_intervals(intervals), max_lines)
     if rows_only:
         if fmt not in ROWS:
             *first_formats, last_format = ROWS
@@ -104,5 +102,6 @@ def render(
                 f"choose {', '.join(first_formats)} or {last_format}"
             )
         writer = ROWS[fmt]
-    options = RenderOptions(show, exact, check_intervals(intervals), max_lines)
+        # A column of intervals would not be in the user's own table.
+        options = options._replace(intervals="none")
     return escape_controls(writer(tables, options))

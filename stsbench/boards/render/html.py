@@ -214,8 +214,7 @@ def _render_table(table: Table, layout: Layout, element_id: str) -> str:
     # begins with the symbol; the first one counts.
     note_numbers: dict[str, int] = {}
     for number, note in enumerate(layout.legend, start=1):
-        symbol = note[0]
-        note_numbers.setdefault(symbol, number)
+        note_numbers.setdefault(note[0], number)
     scales = _find_scales(layout)
     html = fill_template(
         "table.html",

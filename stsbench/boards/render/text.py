@@ -440,23 +440,20 @@ def _make_records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
                 if not any(numbers.values()):
                     continue
                 record = _identify_record(table, group, row, number_kind)
+                is_measured = number_kind == "measured"
                 for key, number in numbers.items():
+                    cell = row.cell(key)
                     record |= _number_fields(key, number, row, further)
                     if key in further.with_published_row:
-                        is_measured = number_kind == "measured"
-                        published_key = "" if is_measured else row.cell(key).published_key
-                        record[f"{key}_published_row"] = published_key
+                        record[f"{key}_published_row"] = "" if is_measured else cell.published_key
                     if key in further.with_significance:
-                        is_measured = number_kind == "measured"
-                        significance = row.cell(key).significance if is_measured else ""
-                        record[f"{key}_significance"] = significance
+                        record[f"{key}_significance"] = cell.significance if is_measured else ""
                     if key in further.with_bound:
-                        cell = row.cell(key)
                         has_bound = number_kind == "published" and cell.bound is not None
                         record[f"{key}_bound"] = _round_for_json(cell.bound) if has_bound else None
                         record[f"{key}_is_near"] = cell.is_near if has_bound else None
                 if has_signatures:
-                    record["signature"] = row.signature if number_kind == "measured" else ""
+                    record["signature"] = row.signature if is_measured else ""
                 yield record
 
 

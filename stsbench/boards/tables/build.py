@@ -92,7 +92,7 @@ def build_table(
         paper_number=format_table_number(card),
         columns=filler.columns,
         groups=groups,
-        notes=[*([card.note] if card.note else []), *_describe_superseded(filler, catalogue)],
+        notes=[*filter(None, [card.note]), *_describe_superseded(filler, catalogue)],
         measured_notes=list(_describe_measured_rows(filler, groups, encoder_groups)),
         average_terms=filler.average_terms,
     )
@@ -139,7 +139,8 @@ def _add_signatures(table: Table) -> Table:
     compared (a compared part, such as the protocol). That of a row also names how its scores were
     made in other respects. The signatures of the table are notes below it, one for each protocol.
     """
-    # Key of a column -> the compared part of each score in it.
+    all_parts: list[ComparedPart] = []
+    # Key of a column -> the compared part of each score in it that is of its own protocol.
     parts_by_column: dict[str, list[ComparedPart]] = {}
     # Python's id of a row -> the row with its signature.
     new_rows: dict[int, Row] = {}
@@ -149,13 +150,16 @@ def _add_signatures(table: Table) -> Table:
         for column in table.columns:
             # Columns of averages have no spec; those not in points have no scores.
             has_score = row.cell(column.key).measured is not None and column.in_points
-            if column.spec is None or not has_score:
+            spec = row.spec(column)
+            if spec is None or not has_score:
                 continue
-            column_results = select_column_results(row.results, column.spec)
-            parts = [column_part(result, column.spec) for result in column_results]
-            parts_by_column.setdefault(column.key, []).extend(parts)
+            column_results = select_column_results(row.results, spec)
+            parts = [column_part(result, spec) for result in column_results]
+            if row.protocol is None:
+                parts_by_column.setdefault(column.key, []).extend(parts)
             row_parts += parts
             used_results += column_results
+        all_parts += row_parts
         if used_results:
             signature = join_parts(format_compared(row_parts), format_shown(used_results))
             new_rows[id(row)] = replace(row, signature=signature)
@@ -163,7 +167,6 @@ def _add_signatures(table: Table) -> Table:
         replace(column, signature=format_compared(parts_by_column.get(column.key, [])))
         for column in table.columns
     ]
-    all_parts = [part for parts in parts_by_column.values() for part in parts]
     signatures = format_each_protocol(all_parts)
     table = replace(
         table.map_rows(lambda row: new_rows.get(id(row), row)),
@@ -237,7 +240,7 @@ def _add_differences(table: Table, row_key: str, column_key: str) -> Table:
         Some rows have no difference, and are returned unchanged.
         """
         # Scores of different protocols cannot be subtracted.
-        is_comparable = row.other_protocol == base_row.other_protocol
+        is_comparable = row.protocol == base_row.protocol
         if row is base_row or row.is_baseline or not is_comparable:
             return row
         cell = row.cell(column_key)

@@ -49,7 +49,9 @@ def takes_own_score(result: Result, spec: ColumnSpec) -> bool:
     is_of_task = (result.task, result.split) == (spec.task, spec.split)
     if not is_of_task or _find_column_score(result, spec) != result.score:
         return False
-    # Two aggregations may give the same number, so the name of the score must agree too.
+    # The aggregation is empty for a protocol that has no choice of one. Where there is a choice,
+    # two aggregations may give the same number, so the score's name, ``metric.aggregation``, must
+    # agree too.
     aggregation = read_published_protocols().get(spec.protocol, UNKNOWN_PROTOCOL).aggregation
     return not aggregation or score_name(result.protocol) == f"{spec.metric}.{aggregation}"
 
@@ -58,13 +60,14 @@ def select_column_results(results: Sequence[Result], spec: ColumnSpec) -> list[R
     """Return the results whose scores a column of a table shows: one for each pair of seeds.
 
     Args:
-        results: The results of one encoder. Of several with the same training seed and evaluation
-            seed, the first counts.
+        results: The results of one encoder. Of several with the same pair of training seed and
+            evaluation seed (``result.seeds``), the first counts.
         spec: The scores that the column shows: task, split, protocol and metric.
     """
     result_by_seeds: dict[Seeds, Result] = {}
     for result in results:
         is_of_task = (result.task, result.split) == (spec.task, spec.split)
+        # A result by another protocol than the column's has no such score.
         if is_of_task and _find_column_score(result, spec) is not None:
             result_by_seeds.setdefault(result.seeds, result)
     return list(result_by_seeds.values())
@@ -86,11 +89,13 @@ def _find_column_score(result: Result, spec: ColumnSpec) -> float | None:
         The score, from -1 to 1; None if the result has no such score.
     """
     if spec.protocol_fields:
+        # The part is equal for two protocols if and only if their scores are comparable.
         has_protocol = protocol_part(result.protocol) == protocol_part(spec.protocol_fields)
         return result.score if has_protocol else None
     protocol_facts = read_published_protocols().get(spec.protocol)
     if protocol_facts is None:
         return None
+    # Fields with the values that they must have in the protocol of a result by this evaluator.
     required_fields = dict(protocol_facts.fields.get(spec.evaluator, {}))
     # Published protocols of STS differ only in aggregation, and each STS result holds the scores
     # by all aggregations, whichever its own is.
@@ -124,8 +129,10 @@ def column_part(result: Result, spec: ColumnSpec) -> ComparedPart:
         result: The result that holds the score.
         spec: The scores that the column shows.
     """
+    # Task, split, number of items, hashes of the task's card and data, and the protocol's fields.
     part = compared_part(result)
     if spec.protocol_fields:
+        # Such a column shows the result's own score.
         return part
     fields = {"name": spec.protocol, "metric": spec.metric}
     # How the protocol combines subsets of a task; empty if it has no such choice.
@@ -149,6 +156,8 @@ def make_column_spec(
 
     Returns:
         Task, split, protocol, metric, and the name of the code that scores the task (evaluator).
+        ``published_split`` and ``published_aggregation`` are what published scores of the column
+        name; an aggregation of None is that of the protocol.
     """
     if is_extra_or_suite(facts.task, catalogue):
         return ColumnSpec(
@@ -202,6 +211,7 @@ def find_printed_score(
     """
     if spec is None:
         return None
+    # The name and aggregation that published scores of the protocol have: no name if it is UNKNOWN.
     protocol = published_protocol(spec.protocol if other_protocol is None else other_protocol)
     if spec.published_aggregation is not None:
         protocol = protocol._replace(aggregation=spec.published_aggregation)

@@ -79,7 +79,7 @@ def _average_scores(
     Args:
         average_terms: Lists of column keys: the average is the mean over the lists, each with the
             mean of its columns.
-        means: Key of a column -> score of the row, the mean over seeds.
+        means: Key of a column -> score of the row, the mean over seeds; of all averaged columns.
         rounding: Whether the scores are rounded before they are averaged, and whether the average
             is rounded.
         decimals: The number of decimals to round to.
@@ -100,7 +100,7 @@ def make_averaged_numbers(average_terms: AverageTerms, values: Mapping[str, floa
 
     Returns:
         Key of a column -> number. The average, not rounded, has the two keys ``AVERAGE`` and
-        ``EXACT``; it is missing if a column that it is over has no value.
+        ``EXACT``; it is missing if a column that it is over has no value, or if there are no lists.
     """
     numbers = {key: TableNumber(value) for key, value in values.items()}
     average = suite_mean(average_terms, values.get)
@@ -142,17 +142,19 @@ class TableFiller:
             raise CardError(
                 f"key 'suite': '{card.suite}' is not a suite{suggest(card.suite, suites)}"
             )
-        # A card has either columns or a suite, whose tasks are the columns.
+        # A card has either columns, here with one record for each, or a suite, whose tasks are the
+        # columns.
         facts_of_columns = list_columns(card)
         if not facts_of_columns:
             facts_of_columns = [ColumnFacts(task=task) for task in suites[card.suite].tasks]
-        columns = [_make_column(facts, card, catalogue) for facts in facts_of_columns]
-        averaged_tables: list[TableFiller | None] = []
-        for facts in facts_of_columns:
-            averaged_table = None
-            if facts.average_of:
-                averaged_table = cls.from_card(read_table_card(facts.average_of), catalogue)
-            averaged_tables.append(averaged_table)
+        columns = _make_columns(facts_of_columns, card, catalogue)
+        # For each column, the table whose average it shows; None for a task or suite.
+        averaged_tables = [
+            cls.from_card(read_table_card(facts.average_of), catalogue)
+            if facts.average_of
+            else None
+            for facts in facts_of_columns
+        ]
         average_terms: list[list[str]] = []
         if card.average:
             # By default the average is over all columns. Columns in a list count as one term.
@@ -178,27 +180,23 @@ class TableFiller:
         average_facts = self.card.average
         decimals = self.card.decimals
         columns = list(self.task_columns)
-        if average_facts:
-            average = TableColumn(
-                key=AVERAGE,
-                head=average_facts.head,
-                kind="average",
-                decimals=decimals,
-                is_mixed=average_facts.composite,
-            )
-            columns.append(average)
         if self.card.delta:
             delta = TableColumn(key=DELTA, head="Δ", kind="delta", better="", decimals=decimals)
             columns.append(delta)
         if average_facts:
+            head = average_facts.head
+            average = TableColumn(
+                key=AVERAGE,
+                head=head,
+                kind="average",
+                decimals=decimals,
+                is_mixed=average_facts.composite,
+            )
             # The same average with more decimals, as its own column.
             exact_average = replace(
-                average,
-                key=EXACT,
-                head=f"{average_facts.head} (exact)",
-                kind="exact",
-                decimals=decimals + 4,
+                average, key=EXACT, head=f"{head} (exact)", kind="exact", decimals=decimals + 4
             )
+            columns.insert(len(self.task_columns), average)
             columns.append(exact_average)
         return columns
 
@@ -207,13 +205,14 @@ class TableFiller:
         """Whether any score of the table is on a test set of semantic similarity (STS).
 
         The task may be a column, a task of a suite that is a column, or a column of a table whose
-        average is a column (``self.all_tasks()`` has the names of all).
+        average is a column (``self.all_tasks()`` has the names of all). ``STS_EVALUATORS`` are the
+        names of the evaluators that score STS tasks and SICK.
         """
         suites = self.catalogue.suites()
         names = set(self.all_tasks())
         for suite_name in names & suites.keys():
             names.update(suites[suite_name].tasks)
-        # Tasks that only papers have are without a card.
+        # Names with a card; tasks that only papers have are without one, and so are suites.
         task_names = sorted(names & self.catalogue.paths("tasks").keys())
         cards = map(self.catalogue.task, task_names)
         return any(card.evaluator in STS_EVALUATORS for card in cards)
@@ -269,6 +268,7 @@ class TableFiller:
             # On a board, a row without an encoder fills the column of another table's average only
             # if it has all numbers of that table, which rows of ablations do not have.
             if averaged_table is not None and lenient and not row.encoder:
+                # The exact average is computed only from a full row.
                 has_all_numbers = EXACT in averaged_table.published_numbers(row, lenient=True)
                 if not has_all_numbers:
                     continue
@@ -295,6 +295,7 @@ class TableFiller:
         if average_facts is None:
             return {}
         averages: Numbers = {}
+        # None if a number is missing. The terms are lists of the keys of the averaged columns.
         exact = suite_mean(
             self.average_terms, score=lambda key: numbers[key].value if key in numbers else None
         )
@@ -302,7 +303,8 @@ class TableFiller:
             rounded = round(exact, self.card.decimals)
             averages[AVERAGE] = TableNumber(rounded, published_key=row.key)
             averages[EXACT] = TableNumber(exact, published_key=row.key)
-        # A composite is an average of scores by different metrics.
+        # Published scores have the average under a name of its own, in place of a task's. A
+        # composite is an average of scores by different metrics.
         first_spec = self.task_columns[0].spec
         metric = first_spec.metric if first_spec and not average_facts.composite else "mixed"
         spec = _average_spec(self.card, average_facts, metric)
@@ -325,7 +327,8 @@ class TableFiller:
                 score fits.
 
         Returns:
-            Key of a column -> number; columns without a score are absent.
+            Key of a column -> number; columns without a score are absent. If each averaged column
+            has scores, ``AVERAGE`` is the average as the paper rounds it, ``EXACT`` the exact one.
         """
         numbers: Numbers = {}
         scores_by_column: dict[str, ScoreBySeed] = {}
@@ -333,16 +336,16 @@ class TableFiller:
             spec = column.spec
             scores: ScoreBySeed = {}
             # A column that is not in points holds other numbers of papers, such as seconds.
-            if spec is not None and column.in_points and other_protocol != UNKNOWN:
-                used_spec = spec
+            if spec is not None and column.in_points:
                 if other_protocol is not None:
-                    used_spec = spec._replace(protocol=other_protocol)
-                scores = scores_by_seed(encoder_group, used_spec)
+                    spec = spec._replace(protocol=other_protocol)
+                scores = scores_by_seed(encoder_group, spec)
             scores_by_column[column.key] = scores
             if scores:
                 numbers[column.key] = _measured_number(scores, encoder_group, spec)
+            # The table whose average the column shows; None for a column of a task or suite.
             if averaged_table:
-                numbers_of_table = averaged_table.measured_numbers(encoder_group)
+                numbers_of_table = averaged_table.measured_numbers(encoder_group, other_protocol)
                 if EXACT in numbers_of_table:
                     numbers[column.key] = numbers_of_table[EXACT]
         if self.card.average:
@@ -368,6 +371,7 @@ class TableFiller:
             for key, scores in scores_by_column.items()
             if scores
         }
+        # None if a column of the terms (lists of column keys) has no mean.
         exact = suite_mean(self.average_terms, means.get)
         if exact is None:
             return {}
@@ -385,20 +389,18 @@ class TableFiller:
         }
 
     def _deviation_over_seeds(self, scores_by_column: Mapping[str, ScoreBySeed]) -> float | None:
-        """Return the standard deviation over seeds of the average of a row.
+        """Return the sample standard deviation over seeds of the average of a row.
 
         Args:
-            scores_by_column: Key of an averaged column -> seeds -> score in points; at least one
-                column.
+            scores_by_column: Key of an averaged column -> the pair of seeds of training and of
+                evaluation -> score in points; at least one column.
 
         Returns:
             The deviation in points; None if there are fewer than two seeds, or if the columns have
             different seeds.
         """
-        all_seeds = [set(scores) for scores in scores_by_column.values()]
-        seeds = all_seeds[0]
-        has_same_seeds = all(column_seeds == seeds for column_seeds in all_seeds)
-        if len(seeds) < 2 or not has_same_seeds:
+        seeds, *seeds_of_others = [scores.keys() for scores in scores_by_column.values()]
+        if len(seeds) < 2 or any(others != seeds for others in seeds_of_others):
             return None
         averages = []
         for seed in seeds:
@@ -422,8 +424,10 @@ class TableFiller:
             cell = TableCell(measured=measured.get(column.key), published=published.get(column.key))
             task = column.spec.task if column.spec else ""
             if self.card.average and column.kind == "average":
+                # The name that published scores have for the average, in place of a task.
                 task = self.card.average.task
-            # Misprints without a task are those of whole rows.
+            # By the row that the number was published in. Misprints without a task are those of
+            # whole rows.
             misprint = read_misprints().get((cell.published_key, task)) if task else None
             cells[column.key] = replace(cell, misprint=misprint.reason) if misprint else cell
         return cells
@@ -485,6 +489,27 @@ def _average_spec(card: TableCard, average_facts: AverageFacts, metric: str) -> 
     )
 
 
+def _make_columns(
+    facts_of_columns: Sequence[ColumnFacts], card: TableCard, catalogue: Catalogue
+) -> list[TableColumn]:
+    """Make the columns of a table; see :func:`_make_column`.
+
+    Raises:
+        CardError: Two columns show the same scores, or a column cannot be made.
+    """
+    columns: dict[str, TableColumn] = {}
+    for facts in facts_of_columns:
+        column = _make_column(facts, card, catalogue)
+        spec, earlier = column.spec, columns.get(column.key)
+        if earlier:
+            if spec is None or spec == earlier.spec:
+                raise CardError(f"columns: '{column.key}' stands there twice")
+            # They differ in their protocol alone.
+            column = replace(column, key=f"{column.key}.{spec.protocol}")
+        columns[column.key] = column
+    return list(columns.values())
+
+
 def _make_column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> TableColumn:
     """Make a column of a table from its description in the table's card.
 
@@ -504,19 +529,23 @@ def _make_column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> T
     metric = facts.metric or default_metric
     if not metric:
         raise CardError(f"columns: '{facts.task}' has neither a metric nor a protocol")
-    # A task may have several columns, by other metrics or of other splits, with their own keys.
-    key = facts.task
-    if metric != default_metric or facts.split != "test":
-        key = f"{facts.task}.{facts.metric or facts.split}"
+    # A task may have several columns, by other metrics or of other splits, with their own keys:
+    # ``STS12.pearson.dev``. A metric or split that is the usual one is not named.
+    key_parts = [facts.task]
+    if metric != default_metric:
+        key_parts.append(metric)
+    if facts.split != "test":
+        key_parts.append(facts.split)
     # A suite has no card of a task, nor has a task that only papers score.
     has_card = not is_extra_or_suite(facts.task, catalogue)
     task_name = catalogue.task(facts.task).name if has_card else facts.task
     # Only columns of all published scores of a source name an aggregation; it may be empty.
     if facts.aggregation is not None:
-        key_parts = (facts.task, facts.split, metric, protocol, facts.aggregation)
-        key = ".".join(filter(None, key_parts))
+        key_parts = [facts.task, facts.split, metric, protocol, facts.aggregation]
         task_name = ", ".join(filter(None, (task_name, metric, facts.aggregation)))
-    # A result's own score is the better the higher it is, whatever a user's evaluator calls it.
+    key = ".".join(filter(None, key_parts))
+    # ``Metric()``: the highest is the best, and numbers are printed times 100. A result's own score
+    # is the better the higher it is, whatever a user's evaluator calls it.
     metric_facts = Metric() if card.fields else METRICS[metric]
     spec = make_column_spec(facts, protocol, metric, catalogue)
     return TableColumn(
@@ -544,6 +573,7 @@ def _make_average_column(facts: ColumnFacts, card: TableCard) -> TableColumn:
         raise CardError(f"columns: table '{facts.average_of}' has no average")
     is_mixed = other_card.average.composite
     metric = "mixed" if is_mixed else read_published_protocols()[other_card.protocol].metric
+    # Its task is the name that published scores have for the average.
     spec = _average_spec(other_card, other_card.average, metric)
     return TableColumn(
         key=facts.average_of,
@@ -579,7 +609,8 @@ def _measured_number(
 ) -> TableNumber:
     """Return a measured number of a table, in points.
 
-    For several seeds it is the mean with its deviation; for one it is the score with its interval.
+    For several seeds it is the mean with its sample standard deviation; for one it is the score
+    with its 95% interval, if a result has this score as its own.
 
     Args:
         scores: Seeds -> score in points, of one encoder for one column; at least one.
@@ -593,7 +624,8 @@ def _measured_number(
     value = values[0]
     for result in encoder_group.results:
         is_of_task = spec and (result.task, result.split) == (spec.task, spec.split)
-        # The interval of a result is of its own score, which may be another than the column's.
+        # The interval of a result is of its own score. If the column shows another of its scores,
+        # there is no interval.
         if is_of_task and 100 * result.score == value:
             low, high = result.interval
             return TableNumber(value, interval=(100 * low, 100 * high))

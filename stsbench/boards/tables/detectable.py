@@ -108,18 +108,21 @@ def difference_variance(first: float, second: float, kappa: float, c: float) -> 
 
 
 def mark_undetectable(table: Table) -> Table:
-    """Return the table with a symbol behind each published score too near to the next better one.
+    """Return the table with each published score marked that is too near to the next better one.
 
-    It is too near if a test on the task's pairs could not tell the two apart. Scores are compared
-    within their group of rows and their column; misprints and rows by another protocol are not. A
-    note explains the symbol and what is assumed.
+    The cell gets ``is_near``, for which a symbol is printed. A score is too near if a test on the
+    task's pairs could not tell the two apart. Scores are compared within their group of rows and
+    their column; misprints and rows by another protocol are not. A note explains the symbol and
+    what is assumed.
 
     Raises:
         DataError: The errors of no column have been measured.
     """
-    # Key of a column -> the measured errors of scores on its task; see detectable_gap.
+    # Key of a column -> ``kappa`` and ``c``, the measured errors of scores on its task, or of the
+    # mean of all measured tasks; see detectable_gap. Other columns are missing.
     spread_by_key = {}
     for column in table.columns:
+        # A task's name or MEAN; empty if no errors of such scores were measured.
         spread_name = _name_of_measured_errors(table, column)
         if spread_name:
             spread_by_key[column.key] = read_spread().columns[spread_name]
@@ -156,20 +159,20 @@ def _name_of_measured_errors(table: Table, column: TableColumn) -> str:
     How far scores may be wrong was measured for some tasks. The name is that of the column's task,
     or ``MEAN`` if the column is the average of all these tasks. It is empty for any other column.
     """
-    if column.key == AVERAGE and is_mean_of_tasks(table):
-        return MEAN
+    return MEAN if column.key == AVERAGE and is_mean_of_tasks(table) else _measured_task(column)
+
+
+def _measured_task(column: TableColumn) -> str:
+    """Return the task of a column if the errors of such scores were measured; else empty.
+
+    They were measured for Spearman's correlation over all pairs of a test set, on a few tasks.
+    """
     spec = column.spec
     if column.kind != "task" or spec is None or spec.task not in read_spread().tasks:
         return ""
-    return spec.task if _has_measured_errors(column) else ""
-
-
-def _has_measured_errors(column: TableColumn) -> bool:
-    """Return whether a column's scores are of the protocol whose errors are known."""
-    spec = column.spec
-    if spec is None or spec.published_split != "test" or spec.metric != "spearman":
-        return False
-    return published_protocol(spec.protocol).aggregation == "all"
+    aggregation = published_protocol(spec.protocol).aggregation
+    is_measured = (spec.published_split, spec.metric, aggregation) == ("test", "spearman", "all")
+    return spec.task if is_measured else ""
 
 
 def is_mean_of_tasks(table: Table) -> bool:
@@ -179,21 +182,17 @@ def is_mean_of_tasks(table: Table) -> bool:
     the average is the mean over the lists, each with the mean of its columns.
     """
     columns = {column.key: column for column in table.columns}
-    averaged_columns = [columns[key] for term in table.average_terms for key in term]
-    measured_tasks = [
-        column.spec.task
-        for column in averaged_columns
-        if column.spec and _has_measured_errors(column)
-    ]
-    is_plain_mean = all(len(term) == 1 for term in table.average_terms)
-    has_no_others = len(measured_tasks) == len(averaged_columns)
-    return is_plain_mean and has_no_others and {*measured_tasks} == read_spread().tasks
+    # A column of another task has an empty name. There are as many columns as terms if each term is
+    # a single column.
+    names = [_measured_task(columns[key]) for term in table.average_terms for key in term]
+    return len(names) == len(table.average_terms) and {*names} == read_spread().tasks
 
 
 def comparable_values(group: Group, key: str) -> dict[int, float]:
-    """Return the published numbers of a column in a group of rows: index of the row -> number.
+    """Return the published numbers of a column in a group of rows: index of the row -> value.
 
-    Misprints are omitted, and so are rows by another protocol or metric than the column's.
+    Misprints are omitted, and so are rows by another protocol or metric than the column's: the
+    attributes of a row or cell with these are texts, which are empty for all other rows.
 
     Args:
         group: The rows.
@@ -224,7 +223,8 @@ def mark_gaps(group: Group, key: str, find_bound: Callable[[Row, Row], float]) -
     """Mark the published numbers of a group of rows that are too near to the next better one.
 
     The cell of each number gets ``bound``, the least difference from the next better number that a
-    test could see, and ``is_near``, whether the difference is below it.
+    test could see, and ``is_near``, whether the difference is below it. The best number, misprints
+    and numbers by another protocol get neither.
 
     Args:
         group: The rows.

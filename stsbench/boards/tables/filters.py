@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 from stsbench.boards.published.encoder_facts import format_parameters
 from stsbench.boards.tables.table import (
+    AVERAGE,
     Row,
+    Show,
     Table,
     TableCell,
     TableColumn,
@@ -50,6 +52,8 @@ def read_languages() -> Mapping[str, Language]:
 def find_language(text: str) -> str:
     """Return the code of three letters of a language, from what a user has typed.
 
+    For the code of several languages it is that of the one which is meant: ``cmn`` for ``zho``.
+
     Args:
         text: The English name of the language, or its code of two or of three letters, in any case.
 
@@ -73,7 +77,8 @@ def parse_size(text: str) -> int:
     """Return the number of parameters of a network that a user has typed.
 
     Args:
-        text: ``500M`` for 500 million, ``1.5B`` for 1,500 million, or digits.
+        text: ``500M`` for 500 million, ``1.5B`` for 1,500 million, or digits; the units are K, M
+            and B, in upper or lower case.
 
     Raises:
         StsbenchError: The text is no such number.
@@ -112,9 +117,9 @@ def add_fact_columns(table: Table, names: Sequence[str]) -> Table:
     Raises:
         UnknownName: There is no such column.
     """
-    requested = [look_up("column", name.lower(), FACT_COLUMNS) for name in dict.fromkeys(names)]
     heads = {column.head for column in table.columns}
-    columns = [column for column in requested if column.head not in heads]
+    requested = [look_up("column", name.lower(), FACT_COLUMNS) for name in names]
+    columns = [column for column in dict.fromkeys(requested) if column.head not in heads]
 
     def add_facts(row: Row) -> Row:
         """Return a row with the facts of its encoder in the new ``columns``, as far as known."""
@@ -122,9 +127,10 @@ def add_fact_columns(table: Table, names: Sequence[str]) -> Table:
         for column in columns:
             number = _find_fact(row, column.key)
             if number is not None:
-                # A row with results shows measured numbers, any other published ones.
-                cell = TableCell(measured=number) if row.results else TableCell(published=number)
-                cells[column.key] = cell
+                # A fact is no score: it stands with the numbers that the row shows.
+                cells[column.key] = (
+                    TableCell(measured=number) if row.is_measured else TableCell(published=number)
+                )
         return replace(row, cells=cells)
 
     notes = list(table.notes)
@@ -143,8 +149,9 @@ def _find_fact(row: Row, name: str) -> TableNumber | None:
 
     Args:
         row: The row. ``row.traits`` are facts from its card; its results hold measured ones.
-        name: The key of the fact's column: ``size`` for the number of parameters, or a key of what
-            results record about their run. Of several results the median counts.
+        name: The key of the fact's column: ``size`` for the number of parameters, ``ms`` for
+            milliseconds to embed a sentence, or a key of the numbers that results record about
+            their run (``result.run``). Of several results the median counts; 0 counts as unknown.
     """
     if name == "size":
         n_parameters = row.traits.parameters
@@ -152,7 +159,9 @@ def _find_fact(row: Row, name: str) -> TableNumber | None:
             return None
         return TableNumber(n_parameters, text=format_parameters(n_parameters))
     key = "ms_per_sentence" if name == MILLISECONDS else name
-    values = [float(result.run[key]) for result in row.results if result.run.get(key)]
+    # A row of clean scores, over fewer test items, has no ``results``, so that it is never ranked.
+    results = row.results or row.clean_results
+    values = [float(result.run[key]) for result in results if result.run.get(key)]
     return TableNumber(statistics.median(values)) if values else None
 
 
@@ -229,19 +238,21 @@ class RowFilter:
             max_ms=max_ms,
         )
 
-    def apply(self, table: Table) -> Table:
+    def apply(self, table: Table, show: Show | None) -> Table:
         """Return a table with the rows that fit this filter only, sorted, and with added columns.
 
         ``self.columns`` are the columns of facts to add, ``self.sort`` the column to sort by (empty
         for none), and ``self.top`` the number of rows of each group (None for all). A note says how
-        many rows were omitted. Groups without a row are omitted.
+        many rows were omitted, for they do not fit or are below the top ones. Groups without a row
+        are omitted. ``show`` are the kinds of numbers that the user wants to see.
 
         Raises:
             UnknownName: There is no such column to sort by or to add.
         """
-        # A fact to sort by is shown as well.
+        # A fact to sort by is shown as well; FACT_COLUMNS has the columns of facts by their names.
         sort_facts = [self.sort.lower()] if self.sort.lower() in FACT_COLUMNS else []
         table = add_fact_columns(table, [*self.columns, *sort_facts])
+        # None also if the average is named, and the tasks have no mean.
         sort_column = self._find_column(table) if self.sort else None
         n_omitted = 0
         unknown_rows: list[Row] = []
@@ -257,14 +268,16 @@ class RowFilter:
                     # No fact speaks against the row, but one is not known.
                     unknown_rows.append(row)
             if sort_column:
-                fitting_rows = sort_rows(fitting_rows, sort_column)
+                fitting_rows = sort_rows(fitting_rows, sort_column, show)
             chosen_rows = fitting_rows[: self.top]
             n_omitted += len(group.rows) - len(chosen_rows)
             if chosen_rows:
                 groups.append(replace(group, rows=chosen_rows))
         notes = list(table.notes)
         table = replace(table, groups=groups)
-        if sort_column and not any(_find_number(row, sort_column) for row in table.rows()):
+        if self.sort and sort_column is None:
+            notes.append(f"not sorted by {AVERAGE}: these tasks have no mean")
+        if sort_column and not any(_find_number(row, sort_column, show) for row in table.rows()):
             is_mean = sort_column.kind in ("average", "exact")
             reason = "no row has scores of all tasks" if is_mean else "no row has one"
             notes.append(f"not sorted by {sort_column.key}: {reason}")
@@ -282,6 +295,9 @@ class RowFilter:
         Args:
             n_omitted: How many rows are not shown.
             unknown_rows: Those of them that have a fact which is not known.
+
+        Returns:
+            A str, or an AdvisingNote: a str that has the remedy as an attribute.
         """
         rows = "1 row is" if n_omitted == 1 else f"{n_omitted} rows are"
         unknown = ""
@@ -293,6 +309,7 @@ class RowFilter:
         if self.max_ms is None or not untimed:
             return note
         rescore = make_rescore_remedy(untimed)
+        # ``store=None``: without stored embeddings.
         return AdvisingNote(
             f"{note}; embeddings that were stored already have no time",
             rescore._replace(arguments={**rescore.arguments, "store": None}),
@@ -313,7 +330,8 @@ class RowFilter:
         traits = row.traits
         checks: list[bool | None] = []
         if self.language:
-            # Some codes stand for several languages, of which one is meant.
+            # Some codes stand for several languages, of which one is meant: ``zho`` for ``cmn``.
+            # ``self.language`` is the code of that one.
             codes = {_member_code(code) for code in traits.languages}
             checks.append(self.language in codes if codes else None)
         if self.max_parameters is not None:
@@ -323,6 +341,7 @@ class RowFilter:
             has_license = traits.license.lower().startswith(self.license.lower())
             checks.append(has_license if traits.license else None)
         if self.only_open:
+            # True, False, or None if it is not known.
             checks.append(traits.is_open)
         if self.max_ms is not None:
             milliseconds = _find_fact(row, MILLISECONDS)
@@ -349,10 +368,11 @@ class RowFilter:
             words.append(f"the first {self.top} of each group")
         return ", ".join(words)
 
-    def _find_column(self, table: Table) -> TableColumn:
+    def _find_column(self, table: Table) -> TableColumn | None:
         """Return the column of a table to sort by, which the user has named in ``self.sort``.
 
-        The name may be the key or the head of the column, in upper or lower case.
+        The name may be the key or the head of the column, in upper or lower case. None for the
+        average of tasks that have no mean.
 
         Raises:
             UnknownName: The table has no such column.
@@ -360,29 +380,39 @@ class RowFilter:
         for column in table.columns:
             if self.sort.lower() in (column.key.lower(), column.head.lower()):
                 return column
+        if self.sort.lower() == AVERAGE:
+            return None
         keys = [column.key for column in table.columns]
         choices = [*keys, *FACT_COLUMNS]
         raise UnknownName("column", self.sort, choices, hint=f"has {', '.join(choices)}")
 
 
-def _find_number(row: Row, column: TableColumn) -> TableNumber | None:
-    """Return the number to sort a row by, the measured one if there is one; None if none."""
+def _find_number(row: Row, column: TableColumn, show: Show | None) -> TableNumber | None:
+    """Return the number to sort a row by; None if it has none.
+
+    It is the measured one if there is one, else the published one; or their difference if a user
+    wants to see differences (``show``) of scores.
+    """
     cell = row.cell(column.key)
+    if show == "difference" and column.kind != "fact":
+        return cell.difference
     return cell.measured or cell.published
 
 
-def sort_rows(rows: Sequence[Row], column: TableColumn) -> list[Row]:
+def sort_rows(rows: Sequence[Row], column: TableColumn, show: Show | None) -> list[Row]:
     """Return rows sorted by a column: the best number first, and rows without a number last.
 
-    The best is the highest if ``column.better`` is ``high``; otherwise, as for sizes and ranks, the
-    lowest comes first.
+    A row's number is the measured one, else the published one; for scores it is their difference
+    if ``show`` is ``difference``. The best is the highest if ``column.better`` is ``high`` or the
+    column is of differences to a row; otherwise, as for sizes and ranks, the lowest comes first.
+    Rows with equal numbers keep their order.
     """
 
     def sort_key(row: Row) -> tuple[bool, float]:
-        number = _find_number(row, column)
+        number = _find_number(row, column, show)
         if number is None:
             return True, 0.0
-        is_descending = column.better == "high"
+        is_descending = column.better == "high" or column.kind == "delta"
         return False, -number.value if is_descending else number.value
 
     return sorted(rows, key=sort_key)

@@ -127,7 +127,9 @@ def build_layout(
     """Choose the lines, columns and notes of a table that are printed.
 
     Args:
-        table: The table; of its rows, some have measured numbers and published ones.
+        table: The table; of its rows, some have measured numbers and published ones. If only rows
+            that the user added are shown, its ``ranked_groups`` are the groups of the whole table;
+            else they are empty.
         show: ``published`` or ``measured`` numbers, their ``difference``, ``both`` with the
             difference below, or ``merged``: measured if there is one, else published. None stands
             for ``merged`` if the table is a board of ours, and for ``both`` if it is a paper's.
@@ -151,6 +153,7 @@ def build_layout(
             )
         ]
         if lines:
+            # The best and the second best number of each column of the group are marked.
             ranked_lines = _rank_lines(lines, columns, are_merged=show == "merged")
             blocks.append(LayoutBlock(section=group.section, title=group.title, lines=ranked_lines))
     if not table.is_board:
@@ -191,24 +194,21 @@ def _select_columns(
     rows = table.rows()
     columns = []
     for column in table.columns:
-        cells = [row.cell(column.key) for row in rows]
-        is_empty = not any(cell.number(kind) for cell in cells for kind in KINDS_BY_SHOW[show])
-        if column.kind == omitted_average or (table.is_board and is_empty):
+        # Of each row and kind; None where there is no number.
+        numbers = [
+            row.cell(column.key).number(kind) for row in rows for kind in KINDS_BY_SHOW[show]
+        ]
+        if column.kind == omitted_average or (table.is_board and not any(numbers)):
             continue
         columns.append(column)
         is_average = column.kind in ("average", "exact")
-        if with_column and is_average and any(_has_interval(cell, show) for cell in cells):
+        has_intervals = any(number and number.interval for number in numbers)
+        if with_column and is_average and has_intervals:
             # The interval is in the cells of the average, so its column has the same key.
             columns.append(
                 TableColumn(key=column.key, head="95% interval", kind="interval", better="")
             )
     return columns
-
-
-def _has_interval(cell: TableCell, show: Show) -> bool:
-    """Return whether a number of a cell that is shown has an interval."""
-    numbers = map(cell.number, KINDS_BY_SHOW[show])
-    return any(number is not None and number.interval is not None for number in numbers)
 
 
 def _make_lines(
@@ -234,6 +234,7 @@ def _make_lines(
         exact: Show all printed digits.
         with_intervals: Add a line of intervals below numbers that have any.
     """
+    # KINDS_BY_SHOW has the kinds of each choice in the order of the lines.
     kinds = [
         kind
         for kind in KINDS_BY_SHOW[show]
@@ -302,9 +303,12 @@ def _row_symbols(table: Table, row: Row, number_kind: NumberKind) -> str:
             IMPORTED: row.imported,
         }
     symbols = [symbol for symbol, reason in reasons_by_symbol.items() if reason]
+    # Trained on text (``text``) or gold scores (``gold``) of the tests; others have no symbol.
     symbols.append(OVERLAP_SYMBOLS.get(row.overlap, ""))
+    # The encoder scores pairs itself, without embeddings.
     if row.scores_pairs:
         symbols.append(PAIR_SCORER)
+    # The mean is the best, or not significantly different from the best.
     if row.is_best:
         symbols.append(TIED)
     return "".join(symbols)
@@ -324,13 +328,18 @@ def _format_cell(
         exact: Print published scores with all digits of their source. Numbers that are not in
             points, such as steps of training, are always printed so.
     """
+    if column.kind == "fact":
+        # A fact is of the encoder, whichever of its numbers the line has.
+        number_kind = "measured" if cell.measured else "published"
     number = cell.number(number_kind)
     if number is None:
         return DisplayCell(NO_NUMBER)
     if column.kind == "interval":
         return DisplayCell(_format_interval(number, column))
+    # Such a text replaces the value.
     if number.text:
         return DisplayCell(number.text)
+    # ``number.decimals``: how many the source prints; None for a number that no source prints.
     shows_printed_digits = number.decimals is not None and (exact or not column.in_points)
     decimals = number.decimals if shows_printed_digits else column.decimals
     sign = "+" if number_kind == "difference" or column.kind == "delta" else ""
@@ -364,6 +373,7 @@ def _rank_lines(
     """
     # (index of the line, index of the column) -> rank 1 or 2.
     rank_by_cell: dict[tuple[int, int], int] = {}
+    # The kinds are published and measured; differences and intervals have no rank.
     for number_kind in RANKED_KINDS:
         line_indices = [
             index
@@ -372,6 +382,7 @@ def _rank_lines(
             and not line.row.other_protocol
         ]
         for column_index, column in enumerate(columns):
+            # ``better`` is "high", "low", or empty for a column without a better end.
             if column.better and column.kind != "fact":
                 cells = {index: lines[index].cells[column_index] for index in line_indices}
                 for line_index, rank in _rank_cells(cells, column.better).items():
@@ -403,8 +414,7 @@ def _rank_added_lines(
     for block in blocks:
         has_added_rows = any(line.row.is_added for line in block.lines)
         if has_added_rows:
-            other_blocks = [other_block for other_block in blocks if other_block is not block]
-            other_lines = [line for other_block in other_blocks for line in other_block.lines]
+            other_lines = [line for other in blocks if other is not block for line in other.lines]
             # Measured and published numbers together, as the paper's rows may have only the latter.
             # The lines come back in their order, those of this block first.
             all_lines = _rank_lines([*block.lines, *other_lines], columns, are_merged=True)
@@ -461,7 +471,8 @@ def _make_legend(
         yield "added rows: marked if best or second best of the whole table, others of their group"
     for block in blocks:
         yield from _describe_misprints(columns, block)
-    # A task that another evaluator scores is on a board of its own, and not missing here.
+    # Columns that are not printed, for they are empty. A task that another evaluator scores is on a
+    # board of its own, and not missing here.
     evaluators = {column.spec.evaluator for column in columns if column.spec}
     empty_heads = [
         column.head
@@ -514,9 +525,11 @@ def _explain_symbols(
     if any(column.is_mixed for column in columns):
         yield f"{OTHER_PROTOCOL} a mean over tasks that are scored in different ways"
     if IMPORTED in used_symbols:
+        # ``imported`` is the name of the tool that made the scores of the row, or empty.
         counts = Counter(line.row.imported for line in lines if line.row.imported)
         tools = format_some([tool for tool, _ in counts.most_common()])
         yield f"{IMPORTED} imported from MTEB's result files, not measured here ({tools})"
+    # Notes on the other symbols, which are the same for all tables, by symbol.
     for symbol, legend in SYMBOL_LEGENDS.items():
         if symbol in used_symbols:
             yield legend
@@ -562,7 +575,8 @@ def _describe_misprints(columns: Sequence[TableColumn], block: LayoutBlock) -> I
         columns: The printed columns.
         block: The block.
     """
-    # For each line, the (head of the column, reason) of each misprinted number.
+    # For each line, the (head of the column, reason) of each misprinted number. Only lines of
+    # published numbers have such cells.
     misprints_by_line = [
         [
             (column.head, line.row.cell(column.key).misprint)
@@ -614,9 +628,11 @@ def shorten_labels(layout: Layout, *, max_length: int = MAX_LENGTH_WITH_PARAMS) 
         if match and match["settings"] and len(label) > max_length:
             # The settings begin with a separator, so the first part is empty.
             _, *settings = PARAM_SEPARATOR.split(match["settings"])
+            # The number of the same settings elsewhere, or the next one.
             number = number_text(", ".join(settings), number_by_text)
             short_label = f"{match['stem']}+{number}{match['state']}"
         if len(short_label) > MAX_NAME_LENGTH:
+            # The beginning of the whole label, and a number that stands for all of it.
             return truncate_name(label, number_by_text, MAX_NAME_LENGTH)
         return short_label
 

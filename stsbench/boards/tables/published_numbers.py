@@ -23,7 +23,8 @@ def merge_published_rows(filler: TableFiller) -> dict[str, PublishedNumbers]:
 
     Several papers may have numbers of one encoder, and papers quote each other: of all rows that
     fit, one row for each encoder is made. Rows with a number that was read off a figure, or not
-    found in the paper, are omitted. So are encoders with the same numbers as an earlier one.
+    found in the paper, are omitted. So are encoders with numbers that were taken over from the
+    same paper as the equal numbers of an earlier one.
 
     Args:
         filler: The columns of the board.
@@ -32,6 +33,7 @@ def merge_published_rows(filler: TableFiller) -> dict[str, PublishedNumbers]:
         Name of the encoder, or ``paper/row`` for a row that names no encoder -> its row and
         numbers.
     """
+    # ``whole``: whether a published row of the board needs numbers in all columns.
     needs_all_columns = filler.card.board is None or filler.card.board.whole
     all_rows = read_published_rows().values()
     verified_rows = [
@@ -58,10 +60,12 @@ def merge_published_rows(filler: TableFiller) -> dict[str, PublishedNumbers]:
         for name, published in candidates.items()
     }
     # Two papers may take the same numbers over from a third.
-    name_by_numbers: dict[tuple[float, ...], str] = {}
+    name_by_numbers: dict[tuple[object, ...], str] = {}
     for name, published in published_by_encoder.items():
         values = tuple(published.numbers[key].value for key in sorted(published.numbers))
-        name_by_numbers.setdefault(values, name)
+        # Other rows may have equal numbers by chance, above all on a board of one column.
+        source = published.row.quoted or name
+        name_by_numbers.setdefault((source, *values), name)
     return {name: published_by_encoder[name] for name in name_by_numbers.values()}
 
 
@@ -127,6 +131,7 @@ def merge_rows(
         The preferred row, and its numbers.
     """
     card = find_card(filler, encoder)
+    # ``published`` are the keys of published rows that are about the encoder.
     rank_by_key = {key: rank for rank, key in enumerate(card.published if card else ())}
 
     def sort_key(candidate: PublishedNumbers) -> tuple[int, int]:

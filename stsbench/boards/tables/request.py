@@ -114,6 +114,8 @@ class TableRequest:
         """
         card = read_table_card(name)
         filler = TableFiller.from_card(card, self.catalogue)
+        # Results on its tasks that are trusted and may share a table; ``omitted`` are notices on
+        # the others.
         selected = self._select_results(filler.all_tasks())
         results = selected.results
         table = build_table(
@@ -168,6 +170,7 @@ class TableRequest:
                 hint=f"suites with one: {format_some(suites_with_mean)}; on one task, compare the "
                 "encoders with each other",
             )
+        # Results on its tasks that may share a table; ``omitted`` are notices on the others.
         selected = self._select_results(suite.tasks)
         if is_mteb_board(suite, self.show, has_imported=bool(self.imported)):
             return self._make_mteb_board(name, suite, selected)
@@ -182,6 +185,7 @@ class TableRequest:
                 suite.name or name, results=[], catalogue=self.catalogue, card=card
             )
             boards.append(empty_board)
+        # Without results there is no board of a suite, but a table of ours may have its name.
         if self.show == "published" and not boards and name in list_tables():
             return self.make_table(name)
         # This adds the imported rows to the boards, too.
@@ -200,7 +204,17 @@ class TableRequest:
 
         Raises:
             DataError: The board has no number to show.
+            StsbenchError: The user asks for what such a board does not have.
         """
+        requested = {
+            "ranks": self.ranks,
+            "add": self.added,
+            "significance_against": self.reference,
+        }
+        for parameter in filter(requested.get, requested):
+            raise StsbenchError(
+                f"`{parameter}` has no effect on a board with MTEB's scores; leave it out"
+            )
         from stsbench.boards.mteb.board import MtebBoard
         from stsbench.boards.mteb.noise import estimate_errors, mark_near_rows
 
@@ -222,6 +236,8 @@ class TableRequest:
             raise DataError(f"there are no {kind} results of suite '{name}'")
         tables = self._filter_rows([table])
         if self.detectable:
+            # Scores nearer to the next better one than a test on the items can see are marked. The
+            # errors of a task were measured here, or are estimated from its number of pairs.
             errors = estimate_errors(board.tasks, self.catalogue)
             tables = [mark_near_rows(table, errors) for table in tables]
         return TableSet(tables, [*selected.omitted, *problems], advice=[])
@@ -234,7 +250,8 @@ class TableRequest:
         Raises:
             DataError: No row is chosen.
         """
-        filtered_tables = [self.row_filter.apply(table) for table in tables]
+        # Groups without a row are omitted by the filter.
+        filtered_tables = [self.row_filter.apply(table, self.show) for table in tables]
         tables_with_rows = [table for table in filtered_tables if table.groups]
         if not tables_with_rows:
             # The filter has added the last note, on how many rows do not fit.
@@ -305,19 +322,23 @@ class TableRequest:
             and result.split == split_by_task[result.task]
             and self.protocol in (None, result.protocol["name"])
         ]
+        # By the part of the protocol that is equal if and only if scores are comparable.
         results_by_protocol = group_by(suite_results, lambda result: protocol_part(result.protocol))
-        protocol_by_key = {key: results[0].protocol for key, results in results_by_protocol.items()}
-        protocols = dict(sorted(protocol_by_key.items(), key=lambda pair: protocol_key(pair[1])))
+        # In the order of the protocols' fields as text.
+        groups = sorted(
+            results_by_protocol.values(), key=lambda results: protocol_key(results[0].protocol)
+        )
+        protocols = [results[0].protocol for results in groups]
         # By default a suite's boards show measured rows only.
         board_facts = BoardFacts(published=self.show not in (None, "measured"))
         boards = []
-        for key, protocol in protocols.items():
+        for results, protocol in zip(groups, protocols, strict=True):
             card = _make_board_card(
-                name, suite, protocol, all_protocols=protocols.values(), board=board_facts
+                name, suite, protocol, all_protocols=protocols, board=board_facts
             )
             board = build_table(
                 suite.name or name,
-                results_by_protocol[key],
+                results,
                 self.catalogue,
                 card,
                 self.added,
@@ -350,6 +371,7 @@ class TableRequest:
                 no row can be ranked or marked.
         """
         all_advice: list[DataError | str] = [*self._advise(tables), *advice]
+        # Two columns are added: the ranks that each row may have, and letters of tied rows.
         tables = rank_tables(tables, self.progress) if self.ranks else list(tables)
         if self.imported:
             from stsbench.boards.mteb.board import add_imported_rows
@@ -373,6 +395,7 @@ class TableRequest:
 
             columns = [column for table in tables for column in table.columns]
             shown_tasks = {column.spec.task for column in columns if column.spec is not None}
+            # The results whose scores are what their values per item give.
             trusted = list(
                 self.select_trusted(
                     result for result in self.reference.results if result.task in shown_tasks
@@ -398,17 +421,13 @@ class TableRequest:
     def own_tasks_beside(self, name: str) -> str:
         """Return the user's own tasks that the results have, and that a board does not show.
 
-        A task is the user's own if it is in no suite.
-
         Args:
             name: The suite of the board, or its comma list of tasks.
 
         Returns:
             A comma list of tasks; empty if there are none.
         """
-        suites = self.catalogue.suites().values()
-        suite_tasks = {task for suite in suites for task in suite.tasks}
-        tasks = {result.task for result in self.results} - suite_tasks
+        tasks = _own_tasks({result.task for result in self.results}, self.catalogue)
         return ",".join(sorted(tasks - {*find_suite(name, self.catalogue).tasks}))
 
     def _advise(self, tables: Sequence[Table]) -> list[DataError]:
@@ -480,6 +499,7 @@ def _make_board_card(
     differing_fields = [
         key for key in protocol if any(namesake.get(key) != protocol[key] for namesake in namesakes)
     ]
+    # Metric and aggregation, which stand in every title by their value alone, then the others.
     title_fields = dict.fromkeys([*TITLE_FIELDS, *differing_fields])
     details = ", ".join(
         str(protocol[key]) if key in TITLE_FIELDS else f"{key} {protocol[key]}"
@@ -523,6 +543,7 @@ def find_suite_id(name: str, catalogue: Catalogue) -> str:
     names = split_names(name)
     if len(names) > 1:
         return ",".join(find_suite_id(single_name, catalogue) for single_name in names)
+    # Empty if there is none; several for a name of MTEB's that several tasks of ours share.
     ids = find_task_or_suite_ids(name, catalogue)
     if len(ids) == 1:
         return ids[0]
@@ -591,6 +612,17 @@ def find_suite(name: str, catalogue: Catalogue) -> Suite:
     suites = catalogue.suites()
     if ids in suites:
         return suites[ids]
+    # The ids of the tasks, with suites replaced by their tasks.
     tasks = expand_names(ids, catalogue)
-    title = ", ".join(catalogue.task(task).name for task in tasks)
+    # A task in no suite is the user's own. If all of several are, the title does not name them: the
+    # heads of the columns do.
+    title = "Own tasks"
+    if len(tasks) == 1 or {*tasks} != _own_tasks(tasks, catalogue):
+        title = format_some([catalogue.task(task).name for task in tasks], max_items=7)
     return Suite(name=title, tasks=tasks, average=False)
+
+
+def _own_tasks(tasks: Iterable[str], catalogue: Catalogue) -> set[str]:
+    """Return those of some tasks that are the user's own: that are in no suite."""
+    suites = catalogue.suites().values()
+    return {*tasks}.difference(*(suite.tasks for suite in suites))

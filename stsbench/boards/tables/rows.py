@@ -13,7 +13,6 @@ import msgspec
 
 from stsbench.boards.published.rows import (
     GroupFacts,
-    PublishedRow,
     RowFacts,
     list_rows,
     look_up_published_row,
@@ -128,15 +127,7 @@ def _paper_groups(filler: TableFiller, encoder_groups: Sequence[EncoderResults])
     for group in filler.card.groups:
         rows: list[Row] = []
         for facts in list_rows(group):
-            key = f"{filler.card.paper}/{filler.card.table}/{facts.row}"
-            published = look_up_published_row(key)
-            rows += _paper_rows(
-                filler,
-                group,
-                facts,
-                published,
-                encoder_groups=encoders_by_row.get(published.key, []),
-            )
+            rows += _paper_rows(filler, group, facts, encoders_by_row)
         yield Group(title=group.title, section=group.section, rows=rows)
 
 
@@ -144,8 +135,7 @@ def _paper_rows(
     filler: TableFiller,
     group: GroupFacts,
     facts: RowFacts,
-    published: PublishedRow,
-    encoder_groups: Sequence[EncoderResults],
+    encoders_by_row: Mapping[str, Sequence[EncoderResults]],
 ) -> Iterator[Row]:
     """Yield a row of a paper's table, with the measured numbers of the encoder that it is about.
 
@@ -155,20 +145,21 @@ def _paper_rows(
     Args:
         filler: The columns of the table.
         group: The group of the row, as the table's card has it.
-        facts: The row, as the table's card has it.
-        published: The row's published scores.
-        encoder_groups: The results of the encoders that it is about; may be empty.
+        facts: The row, as the table's card has it. Its protocol is the group's if it names none
+            itself, and None if both are scored as the columns say.
+        encoders_by_row: Key of a published row -> the results of the encoders that it is about.
     """
+    published = look_up_published_row(f"{filler.card.paper}/{filler.card.table}/{facts.row}")
+    encoder_groups = encoders_by_row.get(published.key, [])
     label = facts.label or facts.row
-    # A protocol that the card names for the whole group needs no symbol at each of its rows.
-    other_protocol = ""
-    if facts.protocol and facts.protocol != group.protocol:
-        other_protocol = facts.protocol
+    # A row of another protocol gets a symbol, unless the card names it for the whole group.
+    other_protocol = "" if facts.protocol == group.protocol else facts.protocol or ""
     first_encoder = encoder_groups[0] if encoder_groups else None
     numbers = filler.published_numbers(published, facts.protocol, metric=facts.metric)
     card = first_encoder.card if first_encoder else find_card(filler, published.encoder)
+    # By row and task; a misprint of a whole row has an empty task.
     misprint = read_misprints().get((published.key, ""))
-    row = make_encoder_row(
+    yield make_encoder_row(
         filler,
         label,
         first_encoder,
@@ -182,15 +173,14 @@ def _paper_rows(
         metric=facts.metric,
         traits=read_traits(filler.catalogue, card, published),
     )
-    yield row
-    row_without_published = replace(row, published_key="", quoted_from="", misprint="")
     for encoder_group in encoder_groups[1:]:
-        measured = filler.measured_numbers(encoder_group, facts.protocol)
-        yield replace(
-            row_without_published,
-            label=f"{label} [{encoder_group.state_tag or encoder_group.encoder}]",
-            cells=filler.make_cells(published={}, measured=measured),
-            results=encoder_group.results,
+        yield make_encoder_row(
+            filler,
+            f"{label} [{encoder_group.state_tag or encoder_group.encoder}]",
+            encoder_group,
+            protocol=facts.protocol,
+            other_protocol=other_protocol,
+            metric=facts.metric,
         )
 
 
@@ -210,6 +200,8 @@ def _board_groups(
     if not with_published:
         return [Group(rows=sorted(rows, key=average_sort_key))]
     label_counts = Counter(row.label for row in rows)
+    # SECTIONS has the titles by supervision, in the order of the groups; the last is the empty one,
+    # of encoders whose supervision is not known.
     rows_by_supervision: dict[str, list[Row]] = {key: [] for key in SECTIONS}
     for row in rows:
         # The name of the paper is added to distinguish rows of the same label.
@@ -231,16 +223,17 @@ def _clean_score_groups(
     """Yield groups of rows with clean scores, one for each training text.
 
     A clean score is over those test items only that are not in a training text, which an encoder
-    may have seen. A group has a row for each encoder with such scores. The rows have no results, so
-    that they get neither intervals nor ranks.
+    may have seen. Its name is ``without`` and the text, such as ``without wiki1m``. A group has a
+    row for each encoder with such scores. The rows have no results, so that they get neither
+    intervals of their means nor ranks.
 
     Args:
         filler: The columns of the board.
         encoder_groups: The results of the measured encoders, with their clean scores.
     """
     results = [result for encoder_group in encoder_groups for result in encoder_group.results]
-    text_names = dict.fromkeys(clean.name for result in results for clean in result.clean)
-    for name in text_names:
+    names = dict.fromkeys(clean.name for result in results for clean in result.clean)
+    for name in names:
         rows = []
         for encoder_group in encoder_groups:
             clean_results = [
@@ -250,11 +243,12 @@ def _clean_score_groups(
             ]
             if clean_results:
                 clean_group = encoder_group._replace(results=clean_results)
-                rows.append(make_encoder_row(filler, clean_group.name, clean_group, results=[]))
-        measured_rows = [row for row in rows if row.is_measured]
-        yield Group(
-            section=name[0].upper() + name[1:], rows=sorted(measured_rows, key=average_sort_key)
-        )
+                row = make_encoder_row(
+                    filler, clean_group.name, clean_group, results=[], clean_results=clean_results
+                )
+                if row.is_measured:
+                    rows.append(row)
+        yield Group(section=name[0].upper() + name[1:], rows=sorted(rows, key=average_sort_key))
 
 
 def describe_clean_scores(
@@ -272,8 +266,8 @@ def describe_clean_scores(
     head_by_task = {
         column.spec.task: column.head for column in filler.task_columns if column.spec is not None
     }
-    # Name of the training text -> head of the column -> the counts as text.
-    counts_by_text: dict[str, dict[str, str]] = {}
+    # Name of the clean scores, such as "without wiki1m" -> head of the column -> counts as text.
+    counts_by_name: dict[str, dict[str, str]] = {}
     results = [result for encoder_group in encoder_groups for result in encoder_group.results]
     for result in results:
         if result.task not in head_by_task:
@@ -281,11 +275,11 @@ def describe_clean_scores(
         for clean in result.clean:
             # The subsets without a correlation of their own.
             lost_subsets = f" (none of {', '.join(clean.left_out)})" if clean.left_out else ""
-            count_by_head = counts_by_text.setdefault(clean.name, {})
+            count_by_head = counts_by_name.setdefault(clean.name, {})
             count_by_head[head_by_task[result.task]] = f"{clean.n:,} of {result.n:,}{lost_subsets}"
-    for text_name, count_by_head in counts_by_text.items():
+    for name, count_by_head in counts_by_name.items():
         counts = ", ".join(f"{head} {count}" for head, count in count_by_head.items())
-        yield f"{text_name}, items left: {counts}"
+        yield f"{name}, items left: {counts}"
 
 
 def _clean_results(result: Result, name: str) -> Iterator[Result]:
@@ -295,8 +289,9 @@ def _clean_results(result: Result, name: str) -> Iterator[Result]:
 
     Args:
         result: The result, with a clean score for each training text that its run excluded.
-        name: The name of the training text.
+        name: The name of the clean score: ``without`` and the text, such as ``without wiki1m``.
     """
+    # A clean score over too few items is None.
     for clean in result.clean:
         if clean.name == name and clean.score is not None and clean.interval is not None:
             yield msgspec.structs.replace(
@@ -324,9 +319,9 @@ def make_encoder_row(
         published: Its published numbers; None if there are none.
         protocol: The protocol of a row that is not scored as its columns say; else None.
         fields: Values of further fields of the row; they replace those that follow from the
-            results and the published numbers.
+            results and the published numbers. Without a card, ``traits`` are empty.
     """
-    row_fields: dict[str, Any] = {}
+    row_fields: dict[str, Any] = {"protocol": protocol}
     if published is not None:
         row_fields["published_key"] = published.row.key
         row_fields["source"] = read_sources().papers[published.row.paper].name
@@ -365,8 +360,8 @@ def _board_rows(
         card = encoder_group.card
         label = encoder_group.name
         if card and with_published:
-            tag = encoder_group.state_tag
-            label = f"{card.name} [{tag}]" if tag else card.name
+            # The label, with the tag of the encoder's state if it has several.
+            label = encoder_group._replace(label=card.name).name
         published = published_by_encoder.get(encoder_group.encoder) if card else None
         row = make_encoder_row(filler, label, encoder_group, published)
         if row.is_measured:
@@ -417,6 +412,7 @@ def _first_number_key(row: Row) -> tuple[int, float, str]:
     Rows with an average come first, the highest first. Then come those with a number in the first
     column, then those in the second, and so on. So numbers of two columns are never compared.
     """
+    # Cells are in the order of the columns.
     keys = [AVERAGE, *(key for key in row.cells if key != AVERAGE)]
     for column_index, key in enumerate(keys):
         cell = row.cell(key)
@@ -447,20 +443,11 @@ def _baseline_group(results: Sequence[Result], filler: TableFiller) -> Group:
         spec = column.spec
         if spec and spec.metric == "accuracy" and (spec.task, spec.split) in share_by_split:
             share_by_key[column.key] = share_by_split[spec.task, spec.split]
+    # The shares, and their average if there is one.
     numbers = make_averaged_numbers(filler.average_terms, share_by_key)
-    if not numbers:
-        return Group(section="Baseline", rows=[])
     cells = {key: TableCell(measured=number) for key, number in numbers.items()}
-    return Group(
-        section="Baseline", rows=[Row(label="majority class", cells=cells, is_baseline=True)]
-    )
-
-
-class LabelledResults(NamedTuple):
-    """An encoder's results, and the label of its row; empty for the encoder's own name."""
-
-    encoder_group: EncoderResults
-    label: str
+    baseline = Row(label="majority class", cells=cells, is_baseline=True)
+    return Group(section="Baseline", rows=[baseline] if cells else [])
 
 
 class AddedRow(NamedTuple):
@@ -474,12 +461,17 @@ class AddedRow(NamedTuple):
 
     def has_any_of(self, results: Sequence[Result]) -> bool:
         """Return whether any of these is one of its results."""
-        return bool(set(map(_result_identity, self.results)) & set(map(_result_identity, results)))
+        identities = set(map(_result_identity, self.results))
+        return not identities.isdisjoint(map(_result_identity, results))
 
-    def select_groups(self, encoder_groups: Sequence[EncoderResults]) -> Iterator[LabelledResults]:
+    def select_groups(
+        self, encoder_groups: Sequence[EncoderResults]
+    ) -> Iterator[tuple[EncoderResults, str]]:
         """Yield the groups that hold results of this added encoder, each with the label of its row.
 
-        There are several if the encoder has results in several states, which tags distinguish.
+        The label is that of the user, ``self.label``, with the group's tag if there are several;
+        it is empty if the user gave none, so that the row has the encoder's own name. There are
+        several groups if the encoder has results in several states, which tags distinguish.
 
         Args:
             encoder_groups: The results of all encoders, by encoder and state.
@@ -489,7 +481,7 @@ class AddedRow(NamedTuple):
             label = self.label
             if label and len(groups) > 1 and group.state_tag:
                 label = f"{label} [{group.state_tag}]"
-            yield LabelledResults(group, label)
+            yield group, label
 
 
 def _result_identity(result: Result) -> Path | int:
@@ -515,6 +507,7 @@ def _with_added_rows(
         encoder_groups: The results of the measured encoders.
         added_rows: The encoders that the user adds.
     """
+    # Pairs of an encoder's results and the user's label, which is empty if there is none.
     added = [labelled for row in added_rows for labelled in row.select_groups(encoder_groups)]
     if filler.card.board is None:
         rows = [
@@ -559,10 +552,18 @@ def describe_gaps(
     # The columns by protocol and split; the usual split is empty.
     columns_by_scoring: dict[tuple[str, str], list[TableColumn]] = {}
     cannot_be_scored: list[TableColumn] = []
+    # A task that another evaluator scores is on a board of its own, and not missing here.
+    evaluators = {
+        column.spec.evaluator
+        for column in table.columns
+        if column.spec and any(other.cell(column.key).measured for other in table.rows())
+    }
     for column in table.columns:
         if column.kind != "task" or row.cell(column.key).measured:
             continue
         spec = column.spec
+        if table.is_board and spec and spec.evaluator not in evaluators:
+            continue
         if spec and column.in_points and spec.protocol and spec.task in scorable_names:
             split = "" if spec.published_split == "test" else spec.published_split
             columns_by_scoring.setdefault((spec.protocol, split), []).append(column)
@@ -598,6 +599,7 @@ def describe_hidden(
     Returns:
         The notice; empty if there are no such encoders.
     """
+    # The files of results, for the same file may be read several times.
     shown_results = {_result_identity(result) for row in table.rows() for result in row.results}
     hidden_names = []
     for encoder_group in encoder_groups:

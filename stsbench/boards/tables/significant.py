@@ -56,7 +56,7 @@ def mark_significant(table: Table, reference: AddedRow) -> Table:
         )
     # Python's id of a row -> key of a column -> symbol.
     symbols_by_row: dict[int, dict[str, str]] = {}
-    # The numbers of tests on tasks and of averages.
+    # The number of tests on tasks, then that on averages.
     counts = []
     for is_average in (False, True):
         family = [test for test in tests if test.difference.is_average == is_average]
@@ -103,8 +103,10 @@ def _test_rows(
 
     Yields:
         A test for each number, or average, of a row: the keys of the columns that show it, the
-        difference from the reference, and the p-value.
+        difference from the reference (the row's number minus the reference's), and the p-value
+        before a correction.
     """
+    # ``average_terms`` are lists of the keys of the columns that the table's average is over.
     averaged_tasks = {
         specs[key].task for term in table.average_terms for key in term if key in specs
     }
@@ -112,7 +114,8 @@ def _test_rows(
     for row in table.rows():
         results = _select_tested(row.results, specs)
         tasks = {result.task for result in results} & {result.task for result in reference_results}
-        if not tasks or reference.has_any_of(row.results):
+        # The numbers of a row of another protocol are not those of these results.
+        if not tasks or row.protocol is not None or reference.has_any_of(row.results):
             continue
         # The two sides of a comparison need different names.
         label = row.label if row.label != reference.name else f"{row.label} (row)"
@@ -121,6 +124,7 @@ def _test_rows(
             keys = _find_keys(difference, results, specs)
             if difference.is_average and {*difference.tasks} == averaged_tasks:
                 keys = [key for key in (AVERAGE, EXACT) if row.cell(key).measured]
+            # No p-value: the values per item allow no test, or only one side has several seeds.
             if keys and difference.p is not None:
                 yield _CellTest(row, keys, difference, difference.p)
 

@@ -164,7 +164,10 @@ class Row:
     quoted_from: str = ""
     """The work that a paper took the row over from."""
     other_protocol: str = ""
-    """The protocol of the row, if it is not scored by those of its columns."""
+    """The protocol to print of the row, if it is not scored by those of its columns."""
+    protocol: str | None = None
+    """The protocol of its scores; None if it is that of each column. A group may have one too, so
+    that it need not be printed at each row."""
     source: str = ""
     """The paper that a board has a published row from."""
     imported: str = ""
@@ -183,7 +186,9 @@ class Row:
     """Whether it is shown even without a number."""
     traits: EncoderTraits = EncoderTraits()
     results: Sequence[Result] = ()
-    """The results that hold its measured numbers."""
+    """The results whose own scores its measured numbers are."""
+    clean_results: Sequence[Result] = ()
+    """The results that hold its measured numbers beside their own scores, as clean scores."""
     signature: str = ""
     """The signature of its measured scores; empty if there are none."""
 
@@ -191,12 +196,19 @@ class Row:
         """Return the cell of a column; an empty one if the row has none."""
         return self.cells.get(column_key, EMPTY_CELL)
 
+    def spec(self, column: TableColumn) -> ColumnSpec | None:
+        """Return which scores of this row a column shows; None if it shows no task's."""
+        if column.spec is None or self.protocol is None:
+            return column.spec
+        return column.spec._replace(protocol=self.protocol)
+
     def explain_symbol(self, symbol: str) -> str:
         """Return why a symbol is printed behind the name of this row of a table.
 
         For example the work that a quoted row was taken from. The text is empty if the row has no
         reason of its own for the symbol.
         """
+        # Why a number of the row is wrong, the work it was taken from, the tool that made it.
         reasons_by_symbol = {
             MISPRINT: self.misprint,
             QUOTED: self.quoted_from or self.source,

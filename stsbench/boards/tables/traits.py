@@ -16,8 +16,9 @@ from stsbench.core.names import replaces_network
 
 ADDRESS = re.compile(r"https?://[^\s,]+")
 YEAR_IN_ADDRESS = re.compile(
-    r"arxiv\.org/abs/(?P<arxiv>\d\d)\d\d\.|aclanthology\.org/(?:(?P<acl>20\d\d)\.|[A-Z](?P<old>\d\d)-)"
+    r"arxiv\.org/abs/(?=\d{4}\.)(\d\d)|aclanthology\.org/(?:20(?=\d\d\.)|[A-Z](?=\d\d-))(\d\d)"
 )
+"""Its groups are the last two digits of the year, in addresses of arXiv and of the ACL."""
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -39,6 +40,7 @@ def read_traits(
     described = published or card
     if described is None:
         return EncoderTraits()
+    # The paper that the row was quoted from, else the one that the row is in.
     source = read_sources().papers[published.quoted or published.paper] if published else None
     card_paper = _find_address(card.paper) if card else ""
     # A user may replace the card's network by a parameter behind its name: "minilm+model=…". Facts
@@ -52,6 +54,7 @@ def read_traits(
         backbone=_spell_backbone(catalogue, described.backbone),
         supervision=described.supervision,
         parameters=n_parameters,
+        # Of the card, else of the card's paper, else of the row's.
         year=_find_year(card, card_paper, source),
         paper=card_paper or (source.url if source else ""),
     )
@@ -118,14 +121,9 @@ def _year_of_address(address: str) -> int | None:
     years |= read_encoder_facts()["years"]
     if address in years:
         return years[address]
+    # Its groups are the last two digits of the year: of arXiv, and of the ACL.
     match = YEAR_IN_ADDRESS.search(address)
-    if match is None:
-        return None
-    if match["acl"]:
-        return int(match["acl"])
-    # Addresses of arXiv, and old ones of the ACL, have two digits of the year.
-    two_digits = match["arxiv"] or match["old"]
-    return int(f"20{two_digits}")
+    return int(f"20{match[1] or match[2]}") if match else None
 
 
 def _model_address(card: EncoderCard) -> str:

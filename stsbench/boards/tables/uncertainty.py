@@ -41,6 +41,8 @@ class _RowMeans(NamedTuple):
     """The indices of the tasks that each number is a mean over, by the key of its column."""
     results_by_task: Sequence[Sequence[Result]]
     """The results of the row, by the index of their task."""
+    score_names: Sequence[str]
+    """What these results call the scores that the row shows, by the index of the task."""
 
 
 def add_intervals(table: Table, progress: ProgressCallback | None) -> Table:
@@ -53,22 +55,20 @@ def add_intervals(table: Table, progress: ProgressCallback | None) -> Table:
         table: The table.
         progress: Called with the number of rows that are done, and of all.
     """
-    # Key of a column -> the scores that it shows.
-    spec_by_key = {column.key: column.spec for column in table.columns if column.spec}
-    rows_with_means = list(_find_means(table, spec_by_key))
+    rows_with_means = list(_find_means(table))
     if not rows_with_means:
         return table
     # The module is imported only if intervals are computed, because it takes long.
     from stsbench.significance.means import compute_mean_intervals
 
-    score_names = [_score_name(spec) for spec in spec_by_key.values()]
     # Python's id of a row -> the row with intervals that replaces it.
     new_rows: dict[int, Row] = {}
     # Labels of rows, each with a result that lacks something an interval needs.
     without_columns: list[tuple[str, Result]] = []
     without_sentences: list[tuple[str, Result]] = []
     with cached_values("means.json", dict[str, tuple[float, float]]) as interval_cache:
-        for n_done, (row, tasks_by_key, results_by_task) in enumerate(rows_with_means, start=1):
+        for n_done, row_means in enumerate(rows_with_means, start=1):
+            row, tasks_by_key, results_by_task, score_names = row_means
             groups_of_tasks = set(tasks_by_key.values())
             computed = compute_mean_intervals(
                 results_by_task, groups_of_tasks, score_names, interval_cache
@@ -86,8 +86,7 @@ def add_intervals(table: Table, progress: ProgressCallback | None) -> Table:
             "the results do not tell which items share a sentence", without_sentences
         ),
     ]
-    new_table = table.map_rows(lambda row: new_rows.get(id(row), row))
-    return _add_measured_notes(new_table, notes)
+    return _add_measured_notes(table.map_rows(lambda row: new_rows.get(id(row), row)), notes)
 
 
 def _describe_missing_intervals(
@@ -116,26 +115,24 @@ def _score_name(spec: ColumnSpec) -> str:
     return ".".join(filter(None, (spec.metric, aggregation)))
 
 
-def _find_means(table: Table, spec_by_key: Mapping[str, ColumnSpec]) -> Iterator[_RowMeans]:
+def _find_means(table: Table) -> Iterator[_RowMeans]:
     """Find the numbers of a table that are means, and the tasks that each is a mean over.
 
     A number of one task is a mean if it is over several seeds. The average is a mean over tasks.
+    The index of a task is the position of its column among those that have a ``spec``.
 
     Args:
         table: The table.
-        spec_by_key: Key of a column -> the scores that it shows. The index of a task is the
-            position of its column in this mapping.
 
     Yields:
-        Each row with such numbers; key of a column -> indices of the tasks that its number is a
-        mean over; and the results of the row, in a list for each task.
+        Each row with such numbers, and the results and scores that they are of.
     """
-    keys = list(spec_by_key)
+    columns = [column for column in table.columns if column.spec]
+    keys = [column.key for column in columns]
     averaged_tasks = _averaged_task_indices(table, keys)
     for row in table.rows():
-        results_by_task = [
-            select_column_results(row.results, spec) for spec in spec_by_key.values()
-        ]
+        specs = [spec for spec in map(row.spec, columns) if spec]
+        results_by_task = [select_column_results(row.results, spec) for spec in specs]
         tasks_by_key: dict[str, tuple[int, ...]] = {}
         for index, key in enumerate(keys):
             number = row.cell(key).measured
@@ -144,9 +141,11 @@ def _find_means(table: Table, spec_by_key: Mapping[str, ColumnSpec]) -> Iterator
         has_average = row.cell(AVERAGE).measured is not None
         has_all_results = all(results_by_task[index] for index in averaged_tasks)
         if averaged_tasks and has_average and has_all_results:
+            # The average as papers round it, and the exact one, are two columns.
             tasks_by_key |= {AVERAGE: averaged_tasks, EXACT: averaged_tasks}
         if tasks_by_key:
-            yield _RowMeans(row, tasks_by_key, results_by_task)
+            score_names = list(map(_score_name, specs))
+            yield _RowMeans(row, tasks_by_key, results_by_task, score_names)
 
 
 def _averaged_task_indices(table: Table, task_keys: Sequence[str]) -> tuple[int, ...]:
@@ -212,6 +211,7 @@ def rank_tables(tables: Sequence[Table], progress: ProgressCallback | None = Non
         except DataError as error:
             errors.append(error)
             note = f"Rank: {error.problem}"
+            # A remedy to score encoders, for a table without a measured row, is left out.
             if error.remedy is not None and error.remedy.action == "rescore":
                 note = AdvisingNote(note, error.remedy)
             ranked_tables.append(_add_measured_notes(table, [note]))
@@ -244,11 +244,12 @@ def rank_table(
     # The results of each row, in a list for each task; by the index of the row among all rows.
     results_by_row: dict[int, list[list[Result]]] = {}
     for row_index, row in enumerate(table.rows()):
+        # The results whose main score the column of a task shows: only that has values per item.
         results_by_task = [
             [result for result in row.results if takes_own_score(result, spec)] for spec in specs
         ]
-        has_results = any(results_by_task)
-        if has_results:
+        # The mean that a row of another protocol shows is not that of these results.
+        if row.protocol is None and any(results_by_task):
             results_by_row[row_index] = results_by_task
     from stsbench.significance.ranks import rank_rows
 
@@ -278,6 +279,9 @@ def _no_ranks_error(table: Table, standings: Standings[int]) -> DataError:
     Args:
         table: The table.
         standings: The ranks, which are empty, and the results whose values per item are missing.
+
+    Returns:
+        The error, with a remedy: to score encoders, or to score those results again.
     """
     results = standings.results_without_columns
     if not results:
@@ -300,11 +304,12 @@ def _averaged_specs(table: Table) -> list[ColumnSpec]:
     """Return which scores the columns show that a table's average is over, each of another task.
 
     ``table.average_terms`` are lists of column keys: the average is the mean over the lists, each
-    with the mean of its columns.
+    with the mean of its columns. A mixed column (``is_mixed``) is itself a mean, over tasks that
+    are scored in different ways.
 
     Raises:
         ProtocolError: The table has no mean in which each task counts once: it has none at all, a
-            term of it has several columns, or a task has several terms.
+            term of it has several columns or a mixed one, or a task has several terms.
     """
     spec_by_key = {column.key: column.spec for column in table.columns if not column.is_mixed}
     keys = [term[0] for term in table.average_terms if len(term) == 1]
@@ -323,7 +328,9 @@ def _describe_ranks(
     """Yield the notes on what the ranks and letters of a table mean, and on rows that need care.
 
     Args:
-        standings: The ranks by the index of the row, and how they were computed.
+        standings: The ranks by the index of the row, and how they were computed: ``tests`` is the
+            number of pairs of rows, and ``has_exact_letters`` is False if rows that do differ had
+            to share a letter, as there would have been too many letters.
         labels: The label of each row of the table.
         n_tasks: The number of tasks that the average is over.
     """
@@ -340,6 +347,7 @@ def _describe_ranks(
     else:
         yield f"Ties: rows that share no letter are significantly different by the mean {tests}"
         yield f"Ties: groups are divided up to {MAX_GROUPS}; rows of one letter may differ too"
+    # The tasks of a standing are those that could be used for its row.
     rows_with_gaps = [
         labels[row_index]
         for row_index, standing in standings.rows.items()

@@ -283,7 +283,10 @@ def _read_tasks(card: CorpusCard, data: Path | None, catalogue: Catalogue) -> pa
 
     Returns:
         The column ``text`` with each sentence, or the columns ``first``, ``second`` and ``score``
-        with each pair and its gold score; tasks of another kind have none.
+        with each pair and its gold score.
+
+    Raises:
+        DataError: Pairs are read, and a split has none with gold scores.
     """
     tasks = [load_task(name, data=data, catalogue=catalogue) for name in card.tasks]
     split_names = [(task, name) for task in tasks for name in card.splits or task.card.splits]
@@ -295,8 +298,14 @@ def _read_tasks(card: CorpusCard, data: Path | None, catalogue: Catalogue) -> pa
             # Sentences of pairs without a gold score, which are not in the split.
             texts += task.ungraded_sentences(split_name)
         return pa.table({"text": pa.array(texts, pa.large_string())})
-    splits = [task.load(split_name) for task, split_name in split_names]
-    pair_splits = [split for split in splits if isinstance(split, PairSplit)]
+    pair_splits: list[PairSplit] = []
+    for task, split_name in split_names:
+        split = task.load(split_name)
+        if not isinstance(split, PairSplit):
+            raise DataError(
+                f"corpus '{card.name}': task '{task.name}' has no pairs with gold scores"
+            )
+        pair_splits.append(split)
     return pa.table(
         {
             "first": list(itertools.chain.from_iterable(split.sentences1 for split in pair_splits)),

@@ -110,7 +110,9 @@ class NearIndex:
         that both have over that of those that either has.
 
         Args:
-            keys: The letters and digits of each sentence, see :func:`letters_and_digits`.
+            keys: The text of each sentence as it is compared, in UTF-8: for training text its
+                letters and digits (:func:`letters_and_digits`), for the items of a task their
+                texts in lower case with single blanks.
             threshold: The lowest similarity of near-duplicates, from 0.5 to 1.
 
         Raises:

@@ -181,7 +181,7 @@ def _is_json_lines(path: Path, content: bytes) -> bool:
     first_line = content.lstrip(BOM.encode()).partition(b"\n")[0]
     try:
         return isinstance(msgspec.json.decode(first_line), dict)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
 
 
@@ -303,7 +303,7 @@ def read_json_lines(path: Path, content: bytes) -> pa.Table:
     Raises:
         DataError: A line is no object, is nested too deep, or holds a number beyond 64 bits; the
             message names the line.
-        pyarrow.ArrowException: A column holds values of different types, or there is no row.
+        pyarrow.ArrowException: A column holds values of different types.
     """
     import pyarrow as pa
 
@@ -322,7 +322,7 @@ def read_json_lines(path: Path, content: bytes) -> pa.Table:
             columns = {key: pa.array([row.get(key) for row in rows]) for key in keys}
             tables.append(pa.table(columns))
     # "permissive": tables may lack columns, and a column of whole numbers may have floats later.
-    return pa.concat_tables(tables, promote_options="permissive")
+    return pa.concat_tables(tables or [pa.table({})], promote_options="permissive")
 
 
 def _parse_json_row(where: str, line: bytes) -> dict[str, Any]:

@@ -57,8 +57,9 @@ def find_encoding(content: bytes) -> str:
 def _is_surely_cp1252(content: bytes) -> bool:
     """Return whether bytes that are not valid UTF-8 can be nothing but cp1252.
 
-    cp1252 is the encoding of Windows in Western Europe. Against it speak an accented letter in
-    UTF-8, symbols or capitals where words have none, and many accented letters.
+    cp1252 is the encoding of Windows in Western Europe. Against it speak a character of
+    several bytes in UTF-8, symbols or capitals where words have none, and accented letters if they
+    are more than a quarter of all letters.
     """
     if _UTF8_CHARACTER.search(content):
         return False
@@ -183,7 +184,8 @@ def read_text(path: Path, *, encoding: str = "utf-8") -> str:
         encoding: The encoding of the text.
 
     Raises:
-        DataError: The file is missing, empty, or no valid text.
+        DataError: The file is missing or empty, is UTF-16, is not valid in the encoding, or has a
+            NUL byte or a carriage return that is left.
     """
     content = read_bytes(path)
     return normalise_text(path, content, encoding=encoding).decode(encoding)
@@ -250,6 +252,7 @@ def split_sentences(text: str) -> list[str]:
     # Marks that may end a sentence, closing quotes or brackets, and the blanks behind them.
     for end_match in _SENTENCE_END.finditer(text):
         sentence_with_mark = text[start : end_match.start() + 1]
+        # The word before a full stop; None before a question or exclamation mark.
         word_match = _LAST_WORD.search(sentence_with_mark)
         if word_match is not None and _is_abbreviation(word_match[1]):
             continue

@@ -187,7 +187,7 @@ def _token_offsets(tokenizer: Any, text: str, **options: bool) -> list[tuple[int
     if not tokenizer.is_fast:
         raise EncoderError(
             f"{type(tokenizer).__name__} does not tell which token is which text; "
-            "a template of two {} needs it"
+            "this prompt_template needs it"
         )
     encoded = tokenizer(text, return_offsets_mapping=True, verbose=False, **options)
     offsets: list[tuple[int, int]] = encoded["offset_mapping"]

@@ -23,7 +23,7 @@ slice is empty: with window 2 layer 1 misses layer 0. The published scores have 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -131,16 +131,7 @@ def _layer_neighbours(n_states: int) -> npt.NDArray[np.int64]:
     return np.array(rows)
 
 
-class _Weights(NamedTuple):
-    """The weights of n tokens in SBERT-WK."""
-
-    layers: Floats
-    """The weights of each token's layers, (n, l), with sum 1, by alignment and novelty."""
-    tokens: Floats
-    """The weights of the tokens in their sentences, (n, 1)."""
-
-
-def _wk_weights(states: Floats, neighbours: npt.NDArray[np.int64]) -> _Weights:
+def _wk_weights(states: Floats, neighbours: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
     """Compute SBERT-WK's weights of tokens and of each token's layers.
 
     A token's weight is the variance of the cosines between its states in adjacent layers.
@@ -151,14 +142,15 @@ def _wk_weights(states: Floats, neighbours: npt.NDArray[np.int64]) -> _Weights:
             with k itself, and begins with -1s if there are fewer than m layers.
 
     Returns:
-        The weights of each token's layers, (n, l), and of the tokens, (n, 1).
+        The weights of each token's layers, (n, l), with sum 1, by alignment and novelty; and those
+        of the tokens in their sentences, (n, 1).
     """
     cosines = _layer_cosines(states)
     # The diagonal below the main one: the cosine of each layer with the one before it, (n, l - 1).
     # This notation takes the diagonals of the last two axes.
     adjacent_cosines = np.einsum("nkk->nk", cosines[:, 1:, :-1])
     token_weights = adjacent_cosines.var(axis=1, keepdims=True) + _MIN_WEIGHT
-    return _Weights(_layer_weights(cosines, neighbours), token_weights)
+    return _layer_weights(cosines, neighbours), token_weights
 
 
 def _layer_cosines(states: Floats) -> Floats:

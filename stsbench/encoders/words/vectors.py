@@ -53,7 +53,8 @@ def read_blocks(path: Path, limit: int | None) -> Iterator[VectorBlock]:
     """Yield the words and vectors of a file in blocks, in the order of the file.
 
     A text file has one word and its values per line. That of word2vec and fastText begins with a
-    line of two numbers, the number of words and of values.
+    line of two numbers, the number of words and of values. If more words follow than it promises,
+    all are read. A ``.npz`` file is one block.
 
     Args:
         path: A text or ``.npz`` file.
@@ -74,6 +75,7 @@ def read_blocks(path: Path, limit: int | None) -> Iterator[VectorBlock]:
     width = first_line.rstrip().count(b" ")
     # The number of the first line with a vector.
     first_number = 1
+    # A file without a header promises nothing.
     n_promised = 0
     # Without a header the first line has a vector too, and is put back before the others.
     has_header = len(fields) == 2 and all(field.isdigit() for field in fields)
@@ -135,17 +137,19 @@ def _parse_block(lines: list[bytes], width: int, path: Path, first_number: int) 
         DataError: A line is not valid; the message names it.
     """
     splits = [line.rstrip().partition(b" ") for line in lines]
-    # None if a word is not valid text.
+    # None if a word is not UTF-8 or has a NUL byte.
     words = _decode_words([word for word, _, _ in splits])
     values = [rest for _, _, rest in splits]
     vectors = None
     if all(text.count(b" ") == width - 1 for text in values):
+        # None if the values are not finite numbers with single spaces between them.
         vectors = _parse_numbers(values, width)
     if vectors is not None and words is not None:
         return VectorBlock(words, vectors)
     words = []
     rows = []
     for number, line in enumerate(lines, first_number):
+        # Raises for a line that is not valid; ``row`` is (1, width).
         word, row = _parse_line(line, width, f"{path}: line {number}")
         words.append(word)
         rows.append(row)
@@ -172,6 +176,7 @@ def _parse_line(line: bytes, width: int, position: str) -> tuple[str, FloatArray
         raise DataError(f"{position}: is not UTF-8 ('{_format_bytes(line)}')")
     # Split from the right, because GloVe has a few words with blanks in them.
     word, *values = line.rstrip().rsplit(b" ", width)
+    # None if there are not ``width`` finite numbers.
     vector = _parse_numbers([b" ".join(values)], width)
     # If the word has blanks and ends with a number, the line rather has one value too many.
     word_end = word.rpartition(b" ")[2]
@@ -331,6 +336,7 @@ class WordVectors:
             For each sentence the rows of its words in the table, without the words that have no
             vector; and the table, (words + 1, d), whose last row is zero, for padding.
         """
+        # By word the row in the file of vectors, for each distinct word that has one.
         file_rows = self.find_known(chain.from_iterable(sentences))
         vectors = self.take(np.array([*file_rows.values()], np.int64))
         table_rows = {word: row for row, word in enumerate(file_rows)}
@@ -341,7 +347,11 @@ class WordVectors:
         return WordTable(rows_of_sentences, np.pad(vectors, ((0, 1), (0, 0))))
 
     def take(self, rows: npt.NDArray[np.int64]) -> FloatArray:
-        """Return the vectors of these rows of the file, (len(rows), d)."""
+        """Return the vectors of these rows of the file, (len(rows), d).
+
+        ``self.path`` is a file without a header: one vector after the other, as float32.
+        ``self.shape`` is (number of words, d).
+        """
         vectors = np.empty((len(rows), self.shape[1]), dtype="<f4")
         # Read and not memory-mapped: mapping would load megabytes around each row into memory.
         with self.path.open("rb", buffering=0) as stream:
@@ -367,7 +377,8 @@ def open_vectors(path: Path, *, sha256: str, limit: int | None = None) -> WordVe
     """
     folder_name = fingerprint({"format": CONVERTED_FORMAT, "file": sha256, "limit": limit})[:32]
     folder = settings.cache_folder() / "vectors" / folder_name
-    # A sealed folder is complete. The scratch folder gets this name when all files are written.
+    # A sealed folder is complete, and its files have not changed since. The scratch folder gets the
+    # name ``folder`` when all files are written.
     if not is_sealed(folder):
         with sealed_folder(folder) as scratch:
             _write_converted_folder(path, limit, scratch)

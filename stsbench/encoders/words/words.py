@@ -142,14 +142,18 @@ class SavedWordEncoder:
         Args:
             model: A path or a Hub id.
             name: The name of the encoder; empty for that of the model.
-            revision: The commit on the Hub.
+            revision: The commit, branch or tag on the Hub; ``unpinned`` is the main branch.
             tokens: The name of a tokeniser, a key of ``TOKENISERS``.
 
         Raises:
             SourceError: The folder is not available.
-            EncoderError: It has no weights, or a wrong configuration.
+            EncoderError: It has no weights, or a wrong configuration; or NLTK is missing for the
+                tokeniser.
+            UnknownName: There is no such tokeniser.
         """
         self.name = name or model
+        # For a model from the Hub the commit of its files and the revision that was asked for; both
+        # are None for a local folder.
         self.folder, self.revision, self.revision_asked = locate_checkpoint(
             model, revision=revision
         )
@@ -168,7 +172,9 @@ class SavedWordEncoder:
     def _fingerprint(self, **params: object) -> str:
         """Return the hash of everything that can change an embedding.
 
-        These are the files, the tokeniser with the version of its package, and the parameters.
+        These are the kind of the encoder (``self.KIND``, such as ``fastsent``), its files, the
+        tokeniser with the version of its package, and the parameters. ``CODE_VERSION`` is raised by
+        hand with a change of the code that changes embeddings.
 
         Args:
             params: The parameters of the encoder, besides its files and its tokeniser.
@@ -197,7 +203,7 @@ class SavedWordEncoder:
         return {word: row for row, word in reversed(list(enumerate(self.words)))}
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return the weights of the encoder by name, in float32.
+        """Return the weights of the encoder by name, in float32, from ``model.safetensors``.
 
         Raises:
             EncoderError: Their file cannot be read.
@@ -205,7 +211,8 @@ class SavedWordEncoder:
         from safetensors.torch import load_file
 
         path = self.folder / WEIGHTS_FILE
-        # Torch and safetensors raise errors of many kinds for a damaged file.
+        # Torch and safetensors raise errors of many kinds for a damaged file: each becomes an
+        # EncoderError.
         with translate_errors(f"{path}: cannot be read", EncoderError):
             return {name: tensor.float() for name, tensor in load_file(path).items()}
 
@@ -233,7 +240,8 @@ def write_word_folder(
 
     Args:
         folder: The folder, which need not exist.
-        kind: The kind of the encoder, for example ``fastsent``.
+        kind: The kind of the encoder, for example ``fastsent``. It is written to ``stsbench.json``
+            with ``params``.
         config: Its configuration.
         tensors: Its weights by name.
         words: Its vocabulary, in the order of the rows of its word table; empty if it has none.
@@ -300,8 +308,11 @@ class BagEncoder(ABC):
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d): the sum, or the mean, of the vectors of each sentence's words.
 
+        A sentence without a known word is the zero vector. ``self.bags`` gives for each sentence
+        the rows of its known words, and ``self.take`` the vectors of rows.
+
         Raises:
-            EncoderError: The sentences are no list of texts.
+            EncoderError: ``sentences`` is one text, or has an element that is no text.
         """
         check_sentences(sentences)
         # There is at least one chunk, even if empty, which shows the size of an embedding.
@@ -380,17 +391,25 @@ class WordsEncoder(BagEncoder):
         Raises:
             UnknownName: There is no such recipe.
             SourceError: There is no such file.
+            DataError: The path is that of a pipe or a device.
         """
+        # Its fields: a function from sentences to the rows of their words, and the packages whose
+        # version may change the words.
         self.recipe = look_up("tokens", tokens, BAG_RECIPES)
         self.name = name or file
         self.tokens = tokens
         self.limit = limit
         self.path = find_vectors(file)
+        # The hash of the file's bytes; that of a large file is stored until the file changes.
         self.sha256 = cached_file_sha256(self.path)
 
     @cached_property
     def fingerprint(self) -> str:
-        """The hash of everything that can change an embedding, with the versions of packages."""
+        """The hash of everything that can change an embedding, with the versions of packages.
+
+        ``CODE_VERSION`` is raised by hand with a change of the code that changes embeddings.
+        ``self.recipe.libraries`` are the packages that find the words of a sentence.
+        """
         fields = {
             "kind": "words",
             "code": CODE_VERSION,
@@ -426,12 +445,12 @@ def whitespace_bags(sentences: Sequence[str], lookup: Lookup) -> Bags:
 def sbert_bags(sentences: Sequence[str], lookup: Lookup) -> Bags:
     """Return the words of each sentence as sentence-transformers finds them, as rows of vectors.
 
-    Its own tokenizer omits stop words. It looks a word up as it is, then without punctuation around
-    it, then in lower case.
+    The library's tokenizer does it, and omits stop words. It looks a word up as it is, then without
+    punctuation around it, then in lower case.
 
     Args:
         sentences: The n sentences.
-        lookup: Returns the row of each word that has a vector, by the word.
+        lookup: Returns for a set of words a dict: the row of each word that has a vector.
 
     Returns:
         For each sentence the rows of its words in the file of vectors; words without a vector are
@@ -484,7 +503,9 @@ def find_vectors(file: str) -> Path:
         file: A path, or the name of a file in that folder.
 
     Raises:
-        SourceError: There is no such file; the message names the page to get it from.
+        SourceError: There is no such file. The hint names the page to get it from if the file has a
+            well-known name.
+        DataError: The path is that of a pipe or a device.
     """
     folder = settings.vectors_folder()  # None if the variable is not set
     paths = [Path(file).expanduser()]
@@ -496,6 +517,7 @@ def find_vectors(file: str) -> Path:
         if path.is_file():
             return path
     name = Path(file).name
+    # DOWNLOAD_PAGES: the beginning of a file's name -> the page that offers the file.
     pages = [page for prefix, page in DOWNLOAD_PAGES.items() if name.startswith(prefix)]
     origin = f" from {pages[0]}" if pages else ""
     target = f"into '{folder}'" if folder else "into a folder and set STSBENCH_VECTORS to it"
@@ -534,10 +556,12 @@ class FastSentEncoder(BagEncoder, SavedWordEncoder):
         Args:
             model: A path or a Hub id.
             name: The name of the encoder; empty for that of the model.
-            revision: The commit on the Hub.
+            revision: The commit, branch or tag on the Hub; ``unpinned`` is the main branch.
             mean: Embed with the mean of the word vectors, not their sum.
-            tokens: ``whitespace`` for text that is tokenised already, else ``ptb``.
+            tokens: The name of a tokeniser: ``whitespace`` suits text that is tokenised already,
+                ``ptb`` (the rules of the Penn Treebank) other text.
         """
+        # This stores all but ``mean``, finds the folder and reads the configuration.
         super().__init__(model, name, revision, tokens)
         self.mean = mean
 
@@ -549,7 +573,8 @@ class FastSentEncoder(BagEncoder, SavedWordEncoder):
     def bags(self, sentences: Sequence[str]) -> Bags:
         """Return for each sentence the rows of its words in the table of vectors, in their order.
 
-        Words that are not in the vocabulary are omitted.
+        Words that are not in the vocabulary are omitted. ``self.split_words`` is the tokeniser, and
+        ``self.vocabulary`` the row of each word.
         """
         bags = []
         for sentence in sentences:
@@ -560,6 +585,8 @@ class FastSentEncoder(BagEncoder, SavedWordEncoder):
     @cached_property
     def _table(self) -> FloatArray:
         """The vectors that sentences are made of, (words, d): FastSent's source vectors.
+
+        Row i is the vector of ``self.words[i]``; ``self.config.size`` is d.
 
         Raises:
             EncoderError: The file of the weights lacks them, or has them in another shape.

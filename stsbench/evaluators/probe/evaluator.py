@@ -135,7 +135,7 @@ def run_scheme(
     Args:
         splits: The items of each split, in the order of SentEval's toolkit.
         protocol: Gives the number of folds, their seed and the rounding.
-        solver: Trains classifiers, one for each penalty of its grid and each fold.
+        solver: ``search`` trains a classifier per fold and penalty, ``refit`` one per round.
         seed: The seed of the evaluation; 0 is the run of SentEval's toolkit.
 
     Returns:
@@ -146,7 +146,8 @@ def run_scheme(
         DataError: No scheme has these splits.
     """
     rounds = _plan_rounds(splits, protocol, seed)
-    # All rounds' folds are searched in one call, so that they are trained together.
+    # All rounds' folds are searched in one call, so that they are trained together. The accuracies
+    # are (folds, penalties), the classifiers a list per fold with one for each penalty.
     folds_of_all_rounds = list(chain.from_iterable(round_.folds for round_ in rounds))
     search = solver.search(folds_of_all_rounds)
     # Each round has equally many folds, and chooses by the accuracies on its own.
@@ -165,11 +166,11 @@ def run_scheme(
         classifiers = solver.refit(
             [round_.train for round_ in rounds], [choice.position for choice in choices]
         )
-    # Each item of the split ``all`` is tested once, in one of the rounds.
+    # Each item of the split ``all`` is tested once, in one of the rounds. Predictions are stored at
+    # the items' indices in the split.
     test_items = splits.get("test") or splits["all"]
     predictions = np.empty(len(test_items), dtype=np.int64)
-    # The accuracies of the rounds, times 100.
-    points = []
+    points = []  # the accuracies of the rounds, times 100
     for round_, classifier in zip(rounds, classifiers, strict=True):
         predictions[round_.test.indices] = solver.predict(classifier, round_.test)
         round_accuracy = _accuracy(predictions, round_.test)
@@ -439,6 +440,7 @@ class ProbeEvaluator:
         free_bytes = self.memory
         for name, split in splits.items():
             items = make_items(split, embed, self.features, memory=free_bytes)
+            # 0 for a split that is read chunk by chunk.
             free_bytes -= items.pool.resident_bytes
             items_by_split[name] = items
         return items_by_split
@@ -474,11 +476,13 @@ class ProbeEvaluator:
                     int(is_predicted.sum()),
                     int(is_true.sum()),
                 )
-            # The F1 of class 1, which SentEval's toolkit reports for MRPC.
+            # The F1 of class 1, which SentEval's toolkit reports for MRPC, in [0, 1]. It is rounded
+            # as the protocol rounds accuracy.
             if self.f1:
                 scores["f1"] = self._round(per_subset["1"]["f1"])
         dependence = read_dependence(items, n)
-        # One group of items that share sentences may outweigh all others; a note then says so.
+        # A group of items that share sentences may have more than half of all items; then a note
+        # says so.
         is_dominated = dependence.has_dominant_component(np.full(n, 1 / n))
         return Scores(
             score=share,
@@ -527,7 +531,7 @@ class ProbeEvaluator:
             return n_correct / n, n_correct / n
         k = self.protocol.kfold
         rounding_error = 10.0 ** -(decimals + 2)
-        # One accuracy, not a mean over folds.
+        # One accuracy, not a mean over folds. No run has fewer items than folds, but a file may.
         if split != "all" or n < k:
             return n_correct / n - rounding_error, n_correct / n + rounding_error
         size, n_larger = divmod(n, k)

@@ -144,8 +144,9 @@ class ProbeItems:
 
         If the embeddings of the whole split are in memory (``self.pool.is_resident``), there is one
         block: all items, with the embeddings of the whole split. An item's row in these is its
-        index in the split. Otherwise the embeddings are in a file. A block then has the embeddings
-        of its own items only, ``MAX_CHUNK_BYTES`` at most.
+        index in the split, ``self.indices``. Otherwise the embeddings are in a file. A block then
+        has the embeddings of its own items only: ``MAX_CHUNK_BYTES`` at most, unless
+        ``multiple_of`` items have more.
 
         Args:
             multiple_of: Each block but the last has a multiple of this number of items.
@@ -203,6 +204,7 @@ class ProbeItems:
         import torch
 
         feature_kind = self.pool.features
+        # ``width`` is w, the number of features of an item.
         items_per_chunk = MAX_CHUNK_VALUES // self.pool.width
         if max_items is not None:
             items_per_chunk = min(items_per_chunk, max_items)
@@ -266,6 +268,7 @@ def make_items(split: AnySplit, embed: Embed, features: Features, memory: int) -
         kind = "pairs" if has_pairs else "single sentences"
         choices = "'abs_mul' or 'concat_mul_abs'" if has_pairs else "'u'"
         raise DataError(f"the task's {kind} need features {choices}, not '{features}'")
+    # ``embed`` returns views of embeddings, which are read only when their rows are taken.
     sides: list[EmbeddingRows] = [embed(side) for side in split.sides]
     bytes_per_float32 = 4
     if sum(bytes_per_float32 * side.shape[0] * side.shape[1] for side in sides) <= memory:
@@ -416,7 +419,8 @@ def starting_weights(seed: int, width: int, classes: int) -> FloatArray:
         One row per class: its ``width`` weights, its bias, and zeros up to a multiple of
         ``SIMD_LANES`` columns.
     """
-    # One layer has one weight (classes, width) and one bias (classes,).
+    # One layer has one weight (classes, width) and one bias (classes,). The second result, torch's
+    # generator after the draws, is not needed.
     (weight, bias), _ = first_weights(seed, (width, classes))
     columns_with_bias = width + 1
     n_columns = math.ceil(columns_with_bias / SIMD_LANES) * SIMD_LANES

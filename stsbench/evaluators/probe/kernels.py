@@ -114,7 +114,7 @@ def fill_logits(
     A direction is a row of a classifier's weights: p classifiers have k directions each. For speed
     they are taken in tiles of four directions and four items (``_TILE_SIDE``). Directions that are
     left over are taken one by one with eight items (``_ROWS_PER_CALL``). So each number that is
-    loaded serves several products.
+    loaded serves several products. ``_dot_tile`` and ``_dot_eight`` overwrite their part of z.
 
     Args:
         x: Features or embeddings of items, (n, at least ``n_columns``).
@@ -414,10 +414,10 @@ def prepare_inputs(
 ) -> None:
     """Prepare the features of a group of at most g items, which are processed at once.
 
-    One of the last two arguments is overwritten. If the features are the embeddings themselves, no
-    copy is made: the rows to read in ``u`` are written to ``group_rows``; if there are fewer than g
-    items, the last one is repeated, and what is computed for the repetitions is ignored. Otherwise
-    features are computed into ``buffer``.
+    One of the last two arguments is overwritten. If the features are the embeddings themselves
+    (kind ``U``, and d a multiple of 16), no copy is made: the rows to read in ``u`` are written to
+    ``group_rows``. If there are fewer than g items, the last one is repeated, and what is computed
+    for the repetitions is ignored. Otherwise features are computed into ``buffer``.
 
     Args:
         u: Embeddings of first (or only) sentences, (n, d).
@@ -697,8 +697,8 @@ def predict(
     k = 1 if c == 2 else c
     buffer = np.zeros((ITEMS_AT_ONCE, w), np.float32)
     logits = np.zeros((p * k, ITEMS_AT_ONCE), np.float32)
-    # x holds the features of a group, in rows ``group_rows``: either all rows of the buffer, or the
-    # items' rows of the embeddings themselves, if these are the features.
+    # x holds the features of a group, in rows ``group_rows``: all rows of the buffer, or, for kind
+    # ``U`` with d a multiple of 16, the items' rows of the embeddings themselves.
     group_rows, x, n_columns = np.arange(ITEMS_AT_ONCE), buffer, w
     if are_features_embeddings(u, kind):
         x, n_columns = u, u.shape[1]

@@ -239,13 +239,12 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
         use_single_device(training_arguments)
         optimiser = make_optimiser(learner, section)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, make_schedule(section, plan.steps))
-        trainer_arguments = {
-            "model": learner,
-            "optimizers": (optimiser, schedule),
-            "callbacks": [selection],
-        }
         super().__init__(
-            args=training_arguments, train_dataset=Batches(learner, plan), **trainer_arguments
+            model=learner,
+            args=training_arguments,
+            train_dataset=Batches(learner, plan),
+            optimizers=(optimiser, schedule),
+            callbacks=[selection],
         )
         # This callback would print the library's log.
         self.remove_callback(transformers.trainer_callback.PrinterCallback)

@@ -8,6 +8,7 @@ from stsbench.boards.exports.bibtex import cite_results
 from stsbench.boards.published.rows import read_sources
 from stsbench.core.catalogue import Catalogue
 from stsbench.evaluators.registry import all_protocols
+from tests.core.cards import TASK, write
 from tests.made import make_result
 
 CATALOGUE = Catalogue()
@@ -33,6 +34,18 @@ def test_tasks_encoders_and_protocols_are_cited_once_with_the_tool():
     assert "eprint = {2104.08821}" in entries["gao2021"]
     assert "doi = {10.1093/bioinformatics/btx238}" in entries["sogancioglu2017"]
     assert "version = {" in entries["stsbench"]
+
+
+def test_an_address_in_a_sentence_ends_before_its_punctuation(tmp_path):
+    papers = ("(Doe et al. 2022, https://example.org/a)", "Roe 2023, https://example.org/b.")
+    for task, paper in zip(("pets", "plants"), papers, strict=True):
+        card = TASK.replace('paper = "none"', f'paper = "{paper}"')
+        write(tmp_path / "tasks" / f"{task}.toml", card)
+    results = [make_result("mine", task, 0.5) for task in ("pets", "plants")]
+    entries = entries_of(cite_results(results, Catalogue([tmp_path])))
+    assert list(entries)[:2] == ["doe2022", "roe2023"]
+    assert "author = {Doe and others}" in entries["doe2022"]
+    assert "url = {https://example.org/a}" in entries["doe2022"]
 
 
 def test_every_task_has_an_entry_with_braces_that_fit_and_a_key_of_its_own():

@@ -27,6 +27,7 @@ from stsbench.core.errors import DataError, OutputError
 from stsbench.results.record import Result
 from stsbench.significance.means import MEAN_METHOD, compute_mean_interval
 from tests.boards.scored import RUN, SENTEVAL
+from tests.core.cards import ENCODER, write
 from tests.made import SIMCSE, make_result
 from tests.significance.pairs import pair, told
 
@@ -300,7 +301,17 @@ CATALOGUE = Catalogue()
     ],
 )
 def test_a_name_is_the_hubs_where_one_card_alone_describes_it(encoder, name):
-    assert find_model(make_result(encoder, score=0.5), CATALOGUE).name == name
+    result = make_result(encoder, score=0.5, revision="c" * 40)
+    assert find_model(result, CATALOGUE).name == name
+
+
+def test_a_local_folder_is_no_name_of_the_hubs(tmp_path):
+    card = ENCODER + '[params]\nmodel = "models/mine"\n'
+    write(tmp_path / "baselines" / "my-words.toml", card)
+    catalogue = Catalogue([tmp_path])
+    digest = catalogue.encoder_digest(catalogue.encoder("my-words"))
+    result = make_result("my-words", score=0.5, encoder_card=digest)
+    assert find_model(result, catalogue).name == "stsbench/my-words"
 
 
 def test_only_a_result_of_the_card_has_its_id_and_size():

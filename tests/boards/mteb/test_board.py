@@ -19,16 +19,18 @@ from stsbench.boards.tables.build import build_table
 from stsbench.boards.tables.column_scores import is_scored_as_mteb
 from stsbench.boards.tables.layout import build_layout
 from stsbench.boards.tables.request import TableRequest
+from stsbench.boards.tables.rows import AddedRow
 from stsbench.boards.tables.table import Row, Table
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, ProtocolError
+from stsbench.core.errors import DataError, ProtocolError, StsbenchError
 from stsbench.data.mteb.facts import SplitAndSubset, read_mteb_facts
 from stsbench.results.record import Result
 from tests.made import SIMCSE, make_result
 
 CATALOGUE = Catalogue()
 SUITE = Suite(name="STS", tasks=["sts12", "sts13"])
+ADDED = AddedRow(name="mine", label="", results=[])
 WMEAN = {**SIMCSE, "name": "wmean", "aggregation": "wmean"}
 
 
@@ -170,6 +172,21 @@ def test_seeds_are_averaged_within_a_column():
     row = build_board("JMTEB(v2)", results=results).groups[0].rows[0]
     number = row.cells["JSICK"].measured
     assert number and number.value == pytest.approx(45)
+
+
+def test_a_seed_that_was_scored_by_two_protocols_counts_once():
+    results = [
+        measured("a", "sts12", 0.8, train_seed=1),
+        measured("a", "sts12", 0.8, train_seed=1, protocol={**SIMCSE, "name": "mteb"}),
+        measured("a", "sts12", 0.6, train_seed=2),
+    ]
+    number = find_row(build_board("MTEB(eng, v2)", results=results), "a").cell("STS12").measured
+    assert number and number.value == pytest.approx(70)
+
+
+def test_a_row_that_is_measured_has_the_overlap_of_its_results():
+    results = [measured("mine", "sts12", 0.8, overlap="gold")]
+    assert find_row(build_board("MTEB(eng, v2)", results=results), "mine").overlap == "gold"
 
 
 def test_imported_rows_stand_apart_and_are_marked():
@@ -335,6 +352,20 @@ def test_a_users_files_of_mtebs_have_the_columns_of_the_benchmark():
     assert (trained.overlap, trained.imported) == ("text", "mteb 2.1.0")
     notes = "\n".join(table.notes)
     assert "1 model has results of several revisions" in notes and "noise" not in notes
+
+
+@pytest.mark.parametrize(
+    ("parameter", "changes"),
+    [
+        ("ranks", {"ranks": True}),
+        ("add", {"added": [ADDED]}),
+        ("significance_against", {"reference": ADDED}),
+    ],
+)
+def test_what_a_board_with_mtebs_scores_does_not_have_is_refused(parameter, changes):
+    request = TableRequest(catalogue=CATALOGUE, show="both", **changes)
+    with pytest.raises(StsbenchError, match=f"`{parameter}` has no effect on a board with MTEB"):
+        request.make_boards("mteb-eng-v2-sts")
 
 
 def test_imported_rows_of_a_board_of_ours_say_what_was_joined_and_trained_on():

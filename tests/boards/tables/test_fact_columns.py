@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from stsbench.api.calls import leaderboard
 from stsbench.core.errors import DataError, UnknownName
-from stsbench.results.record import Result
+from stsbench.results.record import CleanScore, Result
 from tests.made import make_result
 
 SUITE = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
@@ -37,6 +38,31 @@ def test_size_dimensions_and_milliseconds_are_columns_on_request():
     assert "| Avg. | Dims | ms |" in text and "| 384 | 9.00 |" in text
     assert "ms: milliseconds to embed a sentence, in batches, measured on cpu\n" in text
     assert "Dims" not in leaderboard(RESULTS).to_markdown()
+
+
+def test_rows_of_clean_scores_have_the_facts_of_their_encoder():
+    clean = [CleanScore(corpora=["nli"], text="a", near=None, n=2, score=0.5, interval=(0.4, 0.6))]
+    results = [structs.replace(result, clean=clean) for result in RESULTS if result.score != 0.8]
+    text = leaderboard(results, max_ms=50, columns="Dimensions,dimensions").to_markdown()
+    assert text.count("| fast |") == 2 and text.count("| 384 | 9.00 |") == 2
+    assert "2 rows are not shown (at most 50 ms a sentence)" in text
+
+
+def test_rows_are_sorted_by_the_differences_that_are_shown():
+    results = [*results_of("simcse-bert-base", 0.74, 9.0), *results_of("ct-bert-base", 0.73, 9.0)]
+    board = leaderboard(
+        results, table="simcse-5", show="difference", columns="dimensions", sort="average"
+    )
+    text = board.to_markdown()
+    rows = [line for line in text.splitlines() if "| +0.95 | 384 |" in line or "| -2.25 |" in line]
+    assert [row.split(" | ")[0] for row in rows] == ["| CT-BERT-base", "| SimCSE-BERT-base"]
+
+
+def test_differences_to_one_row_are_sorted_best_first():
+    board = leaderboard([], table="declutr-2", show="published", sort="distance")
+    last = board.to_markdown().partition("*Unsupervised*")[2].splitlines()
+    differences = [line.split(" | ")[-1].strip(" |") for line in last if line.startswith("| ")]
+    assert differences[:3] == ["-1.60", "-6.40", "-6.52"]
 
 
 def test_the_best_under_50_ms_is_answered():

@@ -13,6 +13,8 @@ from sklearn.metrics import f1_score
 from stsbench.boards.published.rows import read_published_protocols
 from stsbench.boards.tables.build import build_table
 from stsbench.boards.tables.table import AVERAGE, Row
+from stsbench.boards.tables.uncertainty import rank_table
+from stsbench.core.errors import DataError
 from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.results.record import Result
 from tests.boards.scored import drawn, probe, sts
@@ -127,3 +129,30 @@ def test_without_one_task_or_its_items_the_average_has_no_interval():
     bare = [msgspec.structs.replace(made[0], per_item={}), *made[1:]]
     average = measured_row(bare).cell(AVERAGE).measured
     assert average is not None and average.interval is None
+
+
+def test_a_row_of_another_protocol_has_its_own_signature_and_interval_and_no_rank():
+    """``BERT-base-flow`` stands in the table by the weighted mean over subsets."""
+    wmean = {**sts_protocol(), "name": "wmean", "aggregation": "wmean"}
+    half = N // 2
+    subset = ["news"] * half + ["forum"] * (N - half)
+    made = []
+    for encoder in ("bert-base-flow", "consert-bert-base"):
+        for at, task in enumerate((*STS, "stsb", "sickr")):
+            gold, similarity = drawn(40 + at, N)
+            # Within each subset the similarity follows the gold scores; over both it does not.
+            values = similarity + 9.0 * (np.arange(N) < half)
+            whole = sts(encoder, task, gold, values, subset=subset)
+            parts = sts(encoder, task, gold, values, subset=subset, protocol=wmean)
+            scores = {**parts.scores, **whole.scores}
+            made.append(told(msgspec.structs.replace(whole, scores=scores), 1000 * at))
+    table = build_table("consert-2", made)
+    flow, consert = [one for one in table.rows() if one.is_measured]
+    assert "aggregation:wmean" in flow.signature and "aggregation:all" in consert.signature
+    assert [column.signature.count("wmean") for column in table.columns] == [0] * len(table.columns)
+    assert len(table.signatures) == 2
+    for one in (flow, consert):
+        mean = one.cell(AVERAGE).measured
+        assert mean and mean.interval and mean.interval[0] < mean.value < mean.interval[1]
+    with pytest.raises(DataError, match="no measured row to rank"):
+        rank_table(build_table("consert-2", [one for one in made if "flow" in one.encoder]))

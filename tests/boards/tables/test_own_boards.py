@@ -76,6 +76,18 @@ def test_of_equal_rows_the_source_is_shown_and_not_the_one_taken_over(table_of):
     assert keys["sbert-bert-base-flow"] == "bert-flow/table-3/BERT-base-NLI-flow (target)"
 
 
+def test_equal_numbers_of_one_column_do_not_make_two_encoders_one(table_of):
+    rows = table_of(BOARD.replace('["stsb", "sickr"]', '["stsb"]')).rows()
+    numbers = {row.published_key: row.cell("stsb").published for row in rows}
+    assert sorted(key for key, number in numbers.items() if number and number.value == 81.46) == [
+        "rankcse/leaderboard/RankCSE_listNet-BERT-base",
+        "sgopt/table-1/SBERT-base SG-OPT",
+        "simcse/table-5/CT-SBERT-base",
+    ]
+    # Three papers have taken over IS-BERT's own numbers.
+    assert sum("IS-BERT" in key for key in numbers) == 1
+
+
 def test_a_row_with_a_number_that_was_read_off_a_figure_is_on_no_board(table_of, monkeypatch):
     key = "sncse/leaderboard/SNCSE-RoBERTa-large"
     first, *others = read_published_rows()[key].scores

@@ -17,6 +17,7 @@ from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.results.record import CleanScore, Result
 from stsbench.significance.means import compute_mean_interval
+from tests.core.cards import TASK, write
 from tests.made import SIMCSE, make_result
 from tests.significance.pairs import pair, told
 
@@ -92,6 +93,23 @@ def test_protocols_never_meet_in_one_board():
     # b's scores under simcse and under wmean would make a row together: they do not.
     assert made[0].rows()[1].cell(AVERAGE).measured is None
     assert made[0].title == "STS, protocol simcse (spearman, all)"
+
+
+def test_a_board_of_several_own_tasks_has_a_short_title(tmp_path):
+    for task in ("pets", "plants"):
+        write(tmp_path / "tasks" / f"{task}.toml", TASK.replace("Mine", task))
+    catalogue = Catalogue([tmp_path])
+    results = [make_result("a", task, 0.5) for task in ("pets", "plants", "sts12")]
+    request = TableRequest(catalogue=catalogue, results=results)
+    names = ("pets,plants", "pets", "pets,sts12")
+    titles = [
+        request.make_boards(name).tables[0].title.partition(", protocol")[0] for name in names
+    ]
+    assert titles == ["Own tasks", "pets", "pets, STS12"]
+    assert [column.head for column in request.make_boards("pets,plants").tables[0].columns] == [
+        "pets",
+        "plants",
+    ]
 
 
 def test_a_field_replaced_is_another_protocol():

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -20,9 +22,10 @@ from stsbench.core import settings
 from stsbench.core.cards import CorpusSection
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, SourceError, UnknownName
+from stsbench.data.corpora import corpus as corpora_module
 from stsbench.data.corpora.corpus import Corpus, load_corpus, read_training_text
 from stsbench.data.readers.text import split_sentences
-from stsbench.data.splits import PairSplit
+from stsbench.data.splits import LabelledSplit, PairSplit
 from stsbench.data.task import load_task
 from stsbench.recipes.train_plan import TrainPlan, load_text, summarise_plan
 from tests import hub_server
@@ -282,6 +285,16 @@ def test_pairs_with_gold_scores(tmp_path):
     assert isinstance(split, PairSplit)
     assert list(corpus.column("second")) == split.sentences2
     assert corpus.numbers("score").tolist() == split.gold.tolist()
+
+
+def test_a_task_without_gold_scores_gives_no_scored_pairs(tmp_path, monkeypatch):
+    columns = 'columns = {first = "sentence1", second = "sentence2", score = "gold"}\n'
+    facts = 'tasks = ["reviews"]\nsplits = ["test"]\nrows = 1\n' + columns
+    split = LabelledSplit(sentences=["good"], labels=np.array([1]))
+    reviews = SimpleNamespace(name="reviews", load=lambda name: split)
+    monkeypatch.setattr(corpora_module, "load_task", lambda name, **more: reviews)
+    with pytest.raises(DataError, match="corpus '.*': task 'reviews' has no pairs with gold"):
+        load_corpus("mine", catalogue=catalogue(tmp_path, facts))
 
 
 # The real corpora.

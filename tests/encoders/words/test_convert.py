@@ -4,7 +4,6 @@ import torch
 
 from stsbench.cli.main import main
 from stsbench.core.errors import EncoderError, OutputError, SourceError
-from stsbench.encoders.described import write_saved
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.words.convert import (
     convert_infersent,
@@ -214,8 +213,7 @@ def test_an_expanded_vocabulary_maps_new_words(tmp_path):
 
 def test_an_expanded_vocabulary_keeps_the_parameters_of_its_encoder(tmp_path):
     folder = write_halves(tmp_path / "model", "skip_thoughts")
-    write_saved(folder, "skip_thoughts", {"append_eos": True, "tokens": "ptb"})
-    encoder = load_encoder(folder)
+    encoder = GruHalvesEncoder(str(folder), append_eos=True, tokens="ptb")
     lines = [f"{word} {row}" for row, word in enumerate([*WORDS[2:], "zebra"])]
     (tmp_path / "v.txt").write_text("\n".join(lines) + "\n")
     expand_vocabulary(encoder, str(tmp_path / "v.txt"), tmp_path / "out")

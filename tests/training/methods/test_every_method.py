@@ -60,7 +60,9 @@ OF_TWO: list[tuple[str, dict[str, Any], str]] = [
     ("consert", {"views": ["none", "adversarial"]}, "adversarial views need labelled pairs"),
     ("consert", {"features": "sbertt"}, "did you mean 'sbert'"),
     ("declutr", {"contrastive_weight": 0.0, "mlm_weight": 0.0}, "one must be above 0"),
-    ("is_bert", {"widths": [1, 2]}, "2 is not odd"),
+    ("is_bert", {"widths": [1, 2]}, "widths [1, 2]: a state for each token needs odd widths"),
+    ("is_bert", {"widths": []}, "widths []: a state for each token needs odd widths, at least one"),
+    ("is_bert", {"channels": -1}, "channels"),
     ("promptbert", {}, "each pooling must be 'mask'"),
     ("rankcse", {}, "one weight above 0 for each; or ranking_weight 0"),
     (
