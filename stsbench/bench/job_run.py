@@ -416,7 +416,8 @@ class JobRun:
         """Start all jobs of an encoder's next step, if there is one.
 
         A step is a list of jobs that can run at the same time. If they cannot be made, the error is
-        reported to the callbacks under the encoder's name.
+        reported to the callbacks under the encoder's name, and its cells that are to be scored
+        count as failed.
 
         Args:
             encoder_jobs: The encoder with its remaining steps; the number of running jobs is set.
@@ -428,6 +429,9 @@ class JobRun:
             encoder_jobs.n_running = len(jobs)
             for job in jobs:
                 self._submit(job)
+            return
+        # After a reported error.
+        self.tracker.failed_cells += len(encoder_jobs.cells_to_score)
 
     def _submit(self, job: Job) -> None:
         """Start a job on a worker, under a new id."""

@@ -94,6 +94,7 @@ class FallTest(NamedTuple):
             return None
         # A one-sided test finds as much as a two-sided one of twice the level.
         two_sided_level = level if self.tails == 2 else 2 * level
+        # There are one or two estimates of the error: the fall must be found with each.
         smallest = max(
             smallest_detectable(error, two_sided_level) for error in self.estimate.errors
         )
@@ -123,6 +124,7 @@ def fall_test(pools: Sequence[CellPool], settings: FallSettings) -> FallTest:
     Returns:
         The p-value, the name of the test, and the estimated difference, new minus old.
     """
+    # Whether any new cell is of other weights or settings than an old one.
     is_retrained = any(map(_has_other_encoder, pools))
     if is_retrained:
         # The score of each seed, (n_seeds,), as the mean over the tasks.
@@ -199,7 +201,7 @@ def fall_p(estimate: EstimatedDifference) -> float:
         return 1.0
     if estimate.error <= SCORE_TOLERANCE:
         return 0.0
-    # The probability that chance alone moves a score further than this.
+    # The probability, by Student's t, that chance alone moves a score further than this.
     return estimate.standard_error.upper_tail(-estimate.difference)
 
 
@@ -222,6 +224,7 @@ def _test_items(pools: Sequence[CellPool], settings: TestSettings) -> FallTest:
             new_result = _result_with_items(new, old)
             old_result = _result_with_items(old, new)
             if new_result is not None and old_result is not None:
+                # One difference, new minus old.
                 differences += compare_on_task({"old": [old_result], "new": [new_result]}, settings)
     except DataError as error:
         return FallTest(p=1.0, method="none", estimate=None, problem=str(error))

@@ -91,7 +91,8 @@ def _compare_suite_mean(
 
     Args:
         suite: The suite.
-        verdict_by_task: Task -> comparison of one encoder's new and old scores on it.
+        verdict_by_task: Task -> comparison of one encoder's new and old scores on it. Tasks whose
+            scores could not be compared are absent.
 
     Returns:
         The verdict on the mean. None if a task of the suite was not compared, or if no training
@@ -109,6 +110,7 @@ def _compare_suite_mean(
     if not has_common_seeds:
         return None
     n_cells = len(verdicts)
+    # ``points`` of a verdict are those by which its score may fall.
     tolerance_names = list(dict.fromkeys(str(verdict.tolerance) for verdict in verdicts))
     tolerance = Tolerance(
         name=tolerance_names[0] if len(tolerance_names) == 1 else "several",
@@ -331,7 +333,8 @@ def _judge_by_test(
     p-values are corrected by Holm's method over all scores that were compared, also those that did
     not fall, which count with a p-value of 1.
 
-    Scores of the same encoder on both sides are not tested, and keep their verdict.
+    Scores are not tested, and keep their verdict, if all their differences are of the classes
+    ``same`` and ``other-machine`` (``SAME_ENCODER_TOLERANCES``).
 
     Args:
         tolerance_verdicts: The verdicts by tolerance, on all scores and all means over suites.
@@ -429,7 +432,8 @@ def _judge_fall(verdict: Verdict, test: FallTest, p: float, level: float) -> Ver
 
     Args:
         verdict: The verdict by tolerance. Its ``margin_verdict`` says how the fall compares with
-            the largest difference that does not matter; None if no such margin is set.
+            the largest difference that does not matter, the margin: ``within`` and ``not worse``
+            mean that it is smaller. None if no margin is set.
         test: The test.
         p: Its p-value, corrected for the number of scores that were compared.
         level: The level of significance: a fall is significant if ``p`` is below it.
@@ -492,8 +496,9 @@ def _compare_cells(pool: CellPool, tolerances: Mapping[str, Tolerance]) -> Toler
             most counts.
 
     Returns:
-        The verdict, and the pool if its scores were compared. Otherwise the outcome is ``new`` or
-        ``missing``, if a side has no cell, or ``not comparable``.
+        The verdict, and the pool if its scores were compared; then the outcome is ``fine``,
+        ``higher`` or ``regression``. Otherwise it is ``new`` (no old cell), ``missing`` (no new
+        cell) or ``not comparable``.
     """
     first, *_ = (*pool.new, *pool.old)
     fields: dict[str, Any] = {
@@ -515,6 +520,7 @@ def _compare_cells(pool: CellPool, tolerances: Mapping[str, Tolerance]) -> Toler
     verdict = Verdict.of_cell(first, "not comparable", mismatch, **fields)
     if mismatch:
         return ToleranceVerdict(verdict, pools=[])
+    # ``first.n`` is the number of items; on fewer items a score may fall by more points.
     tolerance = max(
         (tolerances[difference_class(new, old)] for new in pool.new for old in pool.old),
         key=lambda tolerance: tolerance.allowed(first.n),
@@ -527,9 +533,11 @@ def _describe_pool_mismatch(pool: CellPool) -> str:
 
     Args:
         pool: ``new`` and ``old`` are the cells, scores with their protocol, data and seeds. Seeds
-            may differ if ``is_by_seed``: then each cell is of another training seed.
+            may differ if ``is_by_seed``: then each cell of a list is of another training seed.
+            Otherwise each list has one cell.
     """
     first_old = pool.old[0]
+    # What differs: split, protocol, hash of data or card, or number of items; None if nothing.
     mismatches = [describe_mismatch(cell, first_old) for cell in (*pool.new, *pool.old)]
     if not pool.is_by_seed:
         new = pool.new[0]

@@ -88,19 +88,20 @@ def pack_tested_column(
 
     * ``ranks``, from 0, if the score depends on nothing but the order of the values;
     * ``right``, 1 or 0, if the values are true or false;
-    * otherwise ``levels``: each value is rounded to one of 65,536 equal steps from the lowest to
-      the highest.
+    * otherwise ``levels``: each value is rounded to one of 65,536 levels at equal distances, from
+      the lowest value (code 0) to the highest (``MAX_LEVEL``, 65,535).
 
     Args:
         columns: The columns of a result, (n,) each: one value for each of n items.
         protocol: Field -> value of its protocol, the way of scoring, which decides the test.
 
     Returns:
-        The column that the test compares; None if no test that compares items in pairs is known
-        for this protocol.
+        The packed column that the test compares; None if no test that compares items in pairs is
+        known for this protocol.
     """
     from stsbench.significance.items import find_tested_column
 
+    # Its ``metric`` is a correlation with gold scores; None if the score is the column's mean.
     tested = find_tested_column(columns, protocol)
     if tested is None:
         return None
@@ -141,11 +142,11 @@ def unpack_column(packed: PackedColumn, n: int) -> Float64Array | npt.NDArray[np
 
     Returns:
         One value per item, (n,): truth values for the kind ``right``, ranks from 0 for ``ranks``,
-        and for ``levels`` numbers from ``packed.low`` to ``packed.high``.
+        and for ``levels`` numbers from ``packed.low`` (code 0) to ``packed.high`` (code 65,535).
     """
     content = np.frombuffer(base64.b64decode(packed.text), dtype=np.uint8)
     bits = np.unpackbits(content, count=n * packed.bits)
-    # The bits of each code fill the end of 32, which are then read as one number of four bytes.
+    # The bits of each code fill the end of MAX_BITS = 32, which are read as a number of four bytes.
     bits_by_item = np.zeros((n, MAX_BITS), dtype=np.uint8)
     bits_by_item[:, MAX_BITS - packed.bits :] = bits.reshape(n, packed.bits)
     codes = np.packbits(bits_by_item, axis=1).view(">u4").ravel()
@@ -246,8 +247,8 @@ class CheckSide(NamedTuple):
         """Return this side of a check with the scores and unreadable files of these encoders only.
 
         ``self.cells`` are the scores, and ``self.problems`` the files that cannot be read, each
-        with its path. A problem is an encoder's if its file, or the folder of the file, has the
-        name that the encoder's folder has.
+        with its path. A problem is an encoder's if its path, or the folder it is in, has the name
+        that the encoder's folder has.
 
         Args:
             encoders: The names of encoders; if there are none, the side is returned as it is.
@@ -326,6 +327,7 @@ def verify_row(row: LockedCell, counterpart: Result | None, catalogue: Catalogue
     """
     # A row has no file of its own: of the object only these two lists are used.
     file = VerifiedFile(path=Path())
+    # Adds a problem if the score lies outside its interval.
     file.check_interval(row.score, row.interval)
     if row.paired is None:
         file.unverified_reasons.append("the lock holds no per-item values of it")
@@ -336,6 +338,7 @@ def verify_row(row: LockedCell, counterpart: Result | None, catalogue: Catalogue
         )
         return file
     evaluator = file.load_evaluator(counterpart, catalogue)
+    # None if there is none; then one of the two lists says why.
     if evaluator is None:
         return file
     try:
@@ -375,10 +378,12 @@ def _score_range_of_row(
         # The score of image retrieval is the mean of this column over the images. The evaluator
         # would need the ranks of all images, which a row does not hold.
         low = high = float(np.mean(values))
-        # A level stands for values up to half a level away, and so does their mean.
+        # A level stands for values up to half a step away, and so does their mean. BOUND_TOLERANCE
+        # is a tiny number for errors of rounding.
         error = (column.high - column.low) / MAX_LEVEL / 2 + BOUND_TOLERANCE
     else:
         scores = evaluator.recompute({**columns, column.column: values})
+        # Equal but for BOUND_TOLERANCE, unless the evaluator's score is rounded or over folds.
         low, high = allowed_score_range(evaluator, scores, counterpart.split)
         error = _level_error(
             column,
@@ -413,7 +418,7 @@ def _level_error(
     if column.kind != "levels":
         return 0.0
     d = (column.high - column.low) / MAX_LEVEL / 2
-    # An array of the indices of each subset's items.
+    # An array of the indices of each subset's items; a single one, of all, for "all".
     subsets = list(map(str, columns["subset"])) if "subset" in columns else [""] * len(values)
     subset_positions, _ = weigh_subsets(subsets, str(protocol.get("aggregation", "all")))
     largest_sine = 0.0
@@ -513,7 +518,8 @@ def read_lock(path: Path) -> list[LockedCell]:
     Raises:
         OutputError: There is no such file.
         DataError: It is not a lock file, or one of another version; or a row was edited, so that
-            its digest is not the hash of its other fields; or a row occurs twice.
+            its digest is not the hash of its other fields; or two rows have the same encoder, task
+            and conditions (split, protocol and seeds).
     """
     if not path.exists():
         raise OutputError(
@@ -521,11 +527,13 @@ def read_lock(path: Path) -> list[LockedCell]:
         )
     content = read_bounded(path, MAX_LOCK_BYTES)
     try:
+        # Its rows, ``lock.cells``, are still bytes of JSON.
         lock = msgspec.json.decode(content, type=_Lock)
         cells: list[LockedCell] = []
         # The field "lock" is the version of the format. Rows of another one may have other fields.
         if lock.lock == LOCK_VERSION:
             cells = msgspec.json.decode(lock.cells, type=list[LockedCell])
+        # to_row() computes the digest anew.
         edited_cells = [cell for cell in cells if cell.digest != cell.to_row()["digest"]]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         reason = as_one_line(error)[:300]
@@ -565,8 +573,9 @@ def read_side(path: Path, *, tasks: Sequence[str] | None = None) -> CheckSide:
         tasks: The tasks to read; None for all.
 
     Returns:
-        ``cells``, the scores; ``problems``, the files that are no valid results; and ``older``,
-        results of earlier states of an encoder, which do not count. A lock file has only cells.
+        ``cells``, the scores; ``problems``, the files that are no valid results, unless their names
+        are those of other tasks; and ``older``, results of earlier states of an encoder, which do
+        not count. A lock file has only cells.
 
     Raises:
         OutputError: There is neither a folder nor a file.
@@ -580,6 +589,7 @@ def read_side(path: Path, *, tasks: Sequence[str] | None = None) -> CheckSide:
     if not path.is_dir() and (path.exists() or path.suffix == ".json"):
         return CheckSide([cell for cell in read_lock(path) if is_requested(cell.task)], problems=[])
     folder = read_folder(path)
+    # Lost results: in place of the file beside their columns there is none, or a folder.
     problems = [*folder.problems, *find_lost_results(path)]
     return CheckSide(
         cells=[lock_cell(result) for result in folder.results if is_requested(result.task)],

@@ -54,12 +54,14 @@ def match_cells(
 
     A cell is one score: of an encoder on a task, with its protocol (the way of scoring) and seeds.
     For each encoder and task, cells with the same conditions are matched first. Of the rest, cells
-    with different conditions are matched too, so that the difference can be reported.
+    with different conditions are matched too, so that the difference can be reported. Old cells of
+    encoders that are not on the new side are left out.
 
     Args:
         new: The new cells.
         old: The old cells.
-        old_name_by_encoder: Name of an encoder on the new side -> its name on the old side.
+        old_name_by_encoder: Name of an encoder on the new side -> its name on the old side; absent
+            if the old side does not have it.
         pools_seeds: Whether the scores of an encoder that was trained again are compared by their
             means over the training seeds.
 
@@ -112,6 +114,7 @@ def _match_cells_of_task(
     for conditions in [key for key in unmatched_new if key in unmatched_old]:
         new_cell = unmatched_new[conditions]
         old_cell = unmatched_old[conditions]
+        # Trained again: it has a training seed, and other weights or settings.
         if not (pools_seeds and _was_trained_again(new_cell, old_cell)):
             del unmatched_new[conditions], unmatched_old[conditions]
             yield CellPool([new_cell], [old_cell])

@@ -50,7 +50,7 @@ def check_published(
     * ``published`` for tasks of semantic similarity (STS);
     * ``probe`` for protocols that train a classifier or a regressor, or ``probe-few`` if the task
       has few items;
-    * twice the published deviation, if there is one and it allows more.
+    * instead of these, twice the published deviation, if there is one and it allows more.
 
     Published scores are ignored if their protocol is not known here, if they are misprints, and if
     they were read in a figure instead of a text.
@@ -157,12 +157,14 @@ def _judge_score(
     # A leaderboard finds the measured score for a column of published ones in the same way.
     column = ColumnFacts(task=score.task, split=score.split)
     column_spec = make_column_spec(column, score.protocol, score.metric, catalogue)
+    # The score of each pair of a training and an evaluation seed, times 100.
     measured = list(scores_by_seed(encoder_results, column_spec).values())
     if not measured:
         return None
     results = select_column_results(encoder_results.results, column_spec)
     # All have the same encoder and number of items; they differ in the seed.
     first = results[0]
+    # A score by another metric than its protocol's usual one has the metric behind its task.
     usual_metric = read_published_protocols()[score.protocol].metric
     unverified_reasons = filter(None, map(new.why_unverified, results))
     verdict = Verdict(
@@ -179,6 +181,7 @@ def _judge_score(
     tolerance = _published_tolerance(score, column_spec.evaluator, first.n, tolerances)
     # The reason names the row, so that a reader can look the published number up.
     tolerance = replace(tolerance, reason=f"{tolerance.reason}; {row_key}")
+    # With the outcome ``fine``, ``higher`` or ``regression``.
     return apply_tolerance(verdict, tolerance, first.n)
 
 

@@ -137,8 +137,9 @@ def describe_verdict(verdict: Verdict) -> str:
 def to_github_commands(check: CheckReport) -> list[str]:
     """Return lines that GitHub shows as annotations when a workflow of it prints them.
 
-    Each regression, and each score that cannot be compared or read, is an error. A higher score is
-    a notice. Other comparisons have no line.
+    Each verdict that fails the check is an error: a regression, or a score that is missing or
+    cannot be compared or read. A higher score is a notice, unless it fails the check too. Other
+    comparisons have no line.
     """
     lines = []
     for verdict in check.verdicts:
@@ -170,8 +171,9 @@ def _escape_message(text: str) -> str:
 def to_markdown(check: CheckReport) -> str:
     """Return a summary of a check of new against old scores, in Markdown.
 
-    It has the outcome, the counts of all verdicts, and a table with one row for each verdict. Those
-    that need attention (``is_reported``) come first, and have their reason in the table.
+    It has the outcome, the counts of all verdicts, and a table with one row for each verdict. All
+    but those with the outcome ``fine`` are reported: they come first, and have their reason in the
+    last column, behind the outcome.
     """
     outcome_label = {0: "fine", 1: "regression", 2: "not comparable"}[check.exit_code]
     lines = [f"### stsbench check: {outcome_label}", "", f"{check.summary}; rule {check.rule}.", ""]

@@ -209,6 +209,7 @@ def _complete_columns(result: Result, path: Path, local_data: LocalData) -> Colu
         )
     columns = dict(read_columns(path, result.n))
     data_columns = local_data.columns
+    # A classifier's result has ``correct`` in place of gold scores.
     if "labels" in data_columns and "prediction" in columns:
         columns["correct"] = columns["prediction"] == np.asarray(data_columns["labels"])
     elif "gold" in data_columns:

@@ -69,8 +69,8 @@ def update_intervals(
 ) -> IntervalUpdate:
     """Replace confidence intervals of results that an earlier version computed by another method.
 
-    Each result is recomputed from its values per item (sentence or pair). If the score is confirmed
-    and the interval is by an earlier method, the file of the result is written with the new one.
+    Each result is recomputed from its values per item (sentence or pair). If all is confirmed, but
+    the interval is by another method than this version's, its file is written with the new one.
 
     Args:
         folder: A results folder, or the folder of one encoder in it.
@@ -96,7 +96,7 @@ def update_intervals(
         if file.problems:
             problems.append(Problem(file.path, f"{file.path}: {'; '.join(file.problems)}"))
         elif file.recomputed is None:
-            # The reasons why nothing could be recomputed.
+            # Why nothing could be recomputed.
             unknown += file.unverified_reasons
         elif not file.has_earlier_interval:
             current.append(result)
@@ -116,6 +116,7 @@ def update_intervals(
         n_current=len(current),
         problems=problems,
         unknown=unknown,
+        # Results with clean scores too, whose own intervals stay.
         n_clean=sum(bool(update.result.clean) for update in updated),
         updated_cells=changed_cells,
         n_cells=len(cells),
@@ -137,9 +138,11 @@ def check_against_items(result: Result, catalogue: Catalogue) -> VerifiedFile:
     if not has_columns(result):
         file.unverified_reasons.append(NO_ITEM_FILE_REASON)
         return file
+    # Adds a problem for each field of the result that contradicts another.
     file.check_fields(result)
     try:
         items = read_item_columns(result)
+        # None if there is none; then ``file`` has got a problem or an unverified reason.
         evaluator = file.load_evaluator(result, catalogue)
     except DataError as error:
         file.problems.append(as_one_line(error))
@@ -184,6 +187,7 @@ def update_cells(cells: Iterable[LockedCell], results: Iterable[Result]) -> list
         cells: The rows.
         results: The results.
     """
+    # A cell's ``conditions`` are split, protocol key, training seed and evaluation seed.
     interval_by_key: dict[tuple[object, ...], tuple[float, float]] = {
         (result.encoder, result.task, result.split, protocol_key(result.protocol), *result.seeds,
          result.items, result.score): result.interval

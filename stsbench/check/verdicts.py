@@ -151,10 +151,11 @@ class CheckReport:
     def exit_code(self) -> int:
         """The exit code of a command that compares new with old scores (``self.verdicts``).
 
-        It is 1 if a score is a regression. It is 2 if there is none, but a score could not be
-        checked, or no scores were compared at all. Otherwise it is 0.
+        It is 1 if a score is a regression, or a higher one that the check does not accept either
+        (``self.exact``). It is 2 if there is none, but a score is missing or could not be checked,
+        or no scores were compared at all. Otherwise it is 0.
         """
-        # "failure" for a regression, "error" for a score that could not be checked.
+        # "failure" for the first, "error" for the second; "skipped" and "" fail no check.
         kinds = set(map(self.kind, self.verdicts))
         if "failure" in kinds:
             return 1
@@ -179,6 +180,7 @@ class CheckReport:
         if self.margin is not None:
             lower_label = "lower, by chance or by less than the margin"
         labels = {"missing": "missing in the new results", "lower": lower_label}
+        # The keys of OUTCOME_KINDS are all outcomes, the worst first.
         counts = [
             f"{self.count(outcome)} {labels.get(outcome, outcome)}"
             for outcome in OUTCOME_KINDS
@@ -204,6 +206,7 @@ class CheckReport:
         looks = "looks" if self.looks == 1 else f"series of {self.looks} looks"
         rate = f"one false alarm in {1 / self.level:.0f} {looks}"
         text = f"at most {rate} (level {self.level / self.looks:.2g} per look)"
+        # False if an encoder was trained again, and its test does not count that trainings differ.
         if not all(verdict.covers_training for verdict in self.verdicts):
             text += " if nothing was trained again"
         return text
@@ -322,25 +325,26 @@ def difference_class(new: LockedCell, old: LockedCell) -> str:
 
     The classes, keys of the table ``TOLERANCES``, are:
 
-    * ``same``: encoder, device, number type and versions are the same;
+    * ``same``: encoder, device, number type and package versions are the same, and no side has a
+      reduced precision (float16, bfloat16 or int8);
     * ``changed``: the encoder is another one;
-    * ``probe`` and ``probe-few``: only the environment differs, and the protocol (the way of
-      scoring) trains a classifier on embeddings, which amplifies small differences; on a task of
-      few items even more;
-    * ``half``: as before, but embeddings are compared directly, and those of a side have a reduced
-      precision (half precision or int8);
-    * ``other-machine``: as before, without a reduced precision.
+    * ``probe`` and ``probe-few``: neither of these, and the protocol (the way of scoring) trains a
+      classifier on embeddings, which amplifies small differences; ``probe-few`` on a task of fewer
+      than ``SMALL_TASK_ITEMS`` items, where they count more;
+    * ``half``: none of these, and a side has a reduced precision;
+    * ``other-machine``: none of these; only device, number type or versions differ.
 
     Args:
         new: The new score.
         old: The old score, of the same task, protocol and data.
     """
-    # By weights and settings; versions of packages belong to the environment.
+    # By weights and settings. The environment is the device, the number type and the versions.
     same_encoder = is_same_encoder(new.fingerprint, old.fingerprint)
     reduced_precision = any(cell.dtype in REDUCED_PRECISION for cell in (new, old))
     if same_encoder and new.environment == old.environment and not reduced_precision:
         return "same"
-    # An encoder in another precision has another fingerprint, but counts as the same one.
+    # An encoder in another precision has another fingerprint: if number types differ and one is
+    # reduced, both sides count as the same encoder.
     differs_in_precision = reduced_precision and new.dtype != old.dtype
     if not same_encoder and not differs_in_precision:
         return "changed"
@@ -451,6 +455,7 @@ def describe_limits(verdict: Verdict, margin: float | None) -> list[str]:
         notes.append(f"a fall of {100 * verdict.smallest_fall:.2f} points is found in 80% of looks")
     elif verdict.test is not None:
         notes.append("no fall is found in 80% of looks, for seeds or items are too few")
+    # MARGIN_SENTENCES has a sentence for each margin verdict, such as "within" or "worse than".
     if verdict.margin_verdict is not None and margin is not None:
         notes.append(MARGIN_SENTENCES[verdict.margin_verdict].format(f"{100 * margin:g}"))
     if verdict.outcome == "regression" and verdict.new_seeds is not None:

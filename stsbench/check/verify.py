@@ -67,12 +67,13 @@ class VerificationReport:
     @property
     def summary(self) -> str:
         """How many files of results were verified, failed or could not be verified, in one line."""
-        # STANDINGS are these three words.
+        # STANDINGS are "verified", "failed" and "not verified".
         counts = [
             f"{len(self.files_with_standing(standing))} {standing}"
             for standing in STANDINGS
             if self.files_with_standing(standing)
         ]
+        # True if the task's data are here and have the hash that the result records.
         n_with_data = sum(file.data for file in self.files)
         subject = "1 result" if len(self.files) == 1 else f"{len(self.files)} results"
         return f"{subject}: {', '.join(counts) or 'none'}; data found for {n_with_data}"
@@ -118,7 +119,9 @@ def verify(
     Raises:
         OutputError: There is no such folder.
     """
+    # All results: also those of earlier states of an encoder.
     folder_results = read_states(folder)
+    # Lost results: in place of the file beside their columns there is none, or a folder.
     files = [
         VerifiedFile(path=problem.path, problems=[problem.message])
         for problem in (*folder_results.problems, *find_lost_results(folder))
@@ -134,6 +137,7 @@ def verify(
             data_columns_by_split.setdefault(key, []).append(DataColumns(file, digest))
         if progress:
             progress(n_done, len(folder_results.results))
+    # Results whose gold scores are not those of most results on the same data get a problem.
     for data_columns in data_columns_by_split.values():
         _compare_data_columns(data_columns)
     return VerificationReport(files=sorted(files, key=lambda file: file.path))
@@ -166,12 +170,14 @@ def _verify_result(
         scores has a problem.
     """
     _verify_card(file, result, catalogue)
-    # The code that computes the score of such a task.
+    # The code that computes the score of such a task; None if it is not usable, and ``file`` now
+    # says why.
     evaluator = file.load_evaluator(result, catalogue)
     columns = None
     if not has_columns(result):
         file.unverified_reasons.append(NO_ITEM_FILE_REASON)
     else:
+        # An error of reading becomes a problem, and ``columns`` stays None.
         with _collect_errors(file.problems):
             columns = read_item_columns(result)
     # The data's labels of the items, for evaluators that compare predictions with them.
@@ -182,7 +188,7 @@ def _verify_result(
     if columns is not None and are_sound:
         if evaluator is not None:
             file.compare_with_items(result, columns, evaluator, labels)
-        # The comparison sets it if the Result's interval is by a method of an earlier version.
+        # The comparison sets it to the Result's method if this version does not have that one.
         if file.other_interval:
             method = shorten(file.other_interval)
             file.unverified_reasons.append(f"its interval was made in another way ('{method}')")
@@ -191,7 +197,8 @@ def _verify_result(
         }
         if data_columns:
             digest = digest_columns(data_columns)
-    # Last, because problems of other fields must not keep the columns from being compared.
+    # Adds a problem for each field that contradicts another. Last, because such problems must not
+    # keep the columns from being compared.
     file.check_fields(result)
     return digest
 
@@ -253,18 +260,19 @@ def _verify_data(
 
     Args:
         file: The file of the result. What differs is added to ``file.problems``, and why the data
-            cannot be read to ``file.unknown``. ``file.data`` is set to whether the data have the
-            hash that the result records (``result.data``).
+            cannot be read to ``file.unverified_reasons``. ``file.data`` is set to whether the data
+            have the hash that the result records (``result.data``).
         result: The result.
         columns: Its columns of values per item, (n,) each; None if they are not available.
         read_data: A function that returns the data of a result's task; None if these are not
             available locally.
 
     Returns:
-        The labels of the items as the column ``label``; empty if the data are not available or have
-        none.
+        The labels of the items as the column ``label``; empty if the data are not available, have
+        another hash or no labels.
     """
     local_data: LocalData | None = None
+    # An error of reading is added with this prefix, and ``local_data`` stays None.
     with _collect_errors(file.unverified_reasons, prefix="its data cannot be read: "):
         local_data = read_data(result)
     if local_data is None:
@@ -293,7 +301,7 @@ def _compare_columns(
         local_data: The data. A column that the data or the result lack is not compared.
     """
     data_columns = local_data.columns
-    # SENTENCE_COLUMNS are the names of the columns of sentences.
+    # SENTENCE_COLUMNS are "sentence1", "sentence2" and so on: each sentence's hash, as a number.
     for name in ("gold", "subset", *SENTENCE_COLUMNS):
         if name in columns and name in data_columns:
             if not np.array_equal(columns[name], np.asarray(data_columns[name])):

@@ -117,6 +117,7 @@ def plan_encoders(
     from stsbench.api.names import NameResolver
     from stsbench.bench.plan import RunPlan
 
+    # The names by which the encoders are loaded.
     specs = NameResolver(catalogue).resolve_specs(names, results)
     if not specs:
         raise StsbenchError("no encoder is named; give some by --encoder A,B")
@@ -154,6 +155,7 @@ def _print_result(result: AnalysisResult, analysis: Analysis) -> None:
             for index, key in enumerate(keys)
             if not any(isinstance(row[key], str) for row in printed_rows)
         ]
+        # Names may be abbreviated: the cells of ``name_columns`` and the titles of ``name_heads``.
         print_rows(
             titles,
             cells,

@@ -120,6 +120,7 @@ class GroupedCommand(TyperCommand):
             ctx: The context of typer that the parameters are described in.
             formatter: Typer's formatter, which collects the text of the help.
         """
+        # OPTION_GROUPS are the titles of all other sections, in order.
         titles = ("Arguments", "Options", *OPTION_GROUPS)
         # For each section the records of its options: the option as it is typed, and its help.
         records_by_title: dict[str, list[tuple[str, str]]] = {title: [] for title in titles}
@@ -232,7 +233,8 @@ def _make_group(
 def make_app() -> TyperGroup:
     """Return the command line ``stsbench`` with all commands and groups of commands.
 
-    No command's module is imported yet, so that ``--help`` and completion are quick.
+    No command's module is imported yet, so that ``--help`` and completion are quick. COMMANDS and
+    the like hold module and summary of each command by its name.
     """
     app = _make_group(
         "stsbench",

@@ -215,7 +215,7 @@ def _encoder_fields(name: str, catalogue: Catalogue) -> CardFields | None:
         recipe = catalogue.recipe(name)
         fields |= {
             "to train it": describe_training(name, recipe, catalogue),
-            "recipe": _recipe_values(name, recipe),
+            "recipe": recipe_values(name, recipe),
             **_run_fields(name),
         }
     return fields
@@ -261,7 +261,7 @@ def _recipe_fields(name: str, catalogue: Catalogue) -> CardFields | None:
     if runs and "+" in name:
         values = dict(msgspec.to_builtins(runs[0].card))
     else:
-        values = _recipe_values(name, recipe)
+        values = recipe_values(name, recipe)
     return {
         **values,
         **_run_fields(name),
@@ -270,7 +270,7 @@ def _recipe_fields(name: str, catalogue: Catalogue) -> CardFields | None:
     }
 
 
-def _recipe_values(name: str, recipe: RecipeCard) -> CardFields:
+def recipe_values(name: str, recipe: RecipeCard) -> CardFields:
     """Return the values of a recipe, as nested dicts of texts, numbers and lists.
 
     For a method that trains in several rounds they include the method's own defaults, which the

@@ -349,6 +349,7 @@ def _forecast_runs(plans: Sequence[TrainPlan], timing_command: str, *, as_json: 
     Returns:
         2 if something is missing, else 0.
     """
+    from stsbench.cli.show import recipe_values
     from stsbench.recipes.train_plan import summarise_plan, uses_training_loop
 
     plan = plans[0]
@@ -363,7 +364,7 @@ def _forecast_runs(plans: Sequence[TrainPlan], timing_command: str, *, as_json: 
             # The last line is on the time, which is unknown.
             labels_and_values[-1][-1] += f"; '{timing_command}' measures some steps"
     else:
-        values_by_key = summarise_plan(plan)
+        values_by_key = summarise_plan(plan, recipe_values(plan.name, plan.card))
         labels_and_values = [[key, value] for key, value in values_by_key.items()]
     if as_json:
         report = {"recipe": plan.name, "seeds": seeds, **values_by_key}

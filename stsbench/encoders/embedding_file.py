@@ -135,10 +135,9 @@ def read_texts(path: Path) -> list[str]:
     ``TEXT_NAMES``. Any other file is plain text in UTF-8 with one sentence per line.
 
     Raises:
-        EncoderError: The file cannot be read.
+        DataError: The file does not exist, is a pipe or a device, or cannot be opened.
+        EncoderError: Its content cannot be read.
     """
-    # Raises for a path that is no ordinary file, such as a pipe.
-    refuse_special_file(path, EncoderError)
     if path.suffix == ".jsonl":
         texts = _read_text_column(path, _read_json_table(path))
         if texts is None:
@@ -286,23 +285,27 @@ def _read_text_column(path: Path, table: pa.Table) -> list[str] | None:
 def _read_json_table(path: Path) -> pa.Table:
     """Return the JSON objects of a file, one per line, as a table of pyarrow.
 
-    Blank lines are skipped. The columns are the keys of the first object.
+    Blank lines are skipped. The columns are the keys of all objects; a key that an object lacks is
+    null in its row.
 
     Raises:
-        EncoderError: A line is no JSON object.
+        DataError: The file does not exist or cannot be opened.
+        EncoderError: A line is no JSON object, or the values of a key are of several types.
     """
     import pyarrow as pa
 
     rows = []
-    with path.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            if line.strip():
-                # Errors of the last two types become an EncoderError that begins with the line.
-                with translate_errors(
-                    f"{path}: line {number}", EncoderError, msgspec.MsgspecError, UnicodeDecodeError
-                ):
-                    rows.append(msgspec.json.decode(line, type=dict[str, Any]))
-    return pa.Table.from_pylist(rows)
+    for number, line in enumerate(read_bounded(path).split(b"\n"), start=1):
+        if line.strip():
+            # All errors become an EncoderError that begins with the line.
+            with translate_errors(f"{path}: line {number}", EncoderError):
+                rows.append(msgspec.json.decode(line, type=dict[str, Any]))
+    columns = {}
+    for key in dict.fromkeys(key for row in rows for key in row):
+        problem = f"{path}: key '{key}' has values of several types, or numbers above 64 bits"
+        with translate_errors(problem, EncoderError):
+            columns[key] = pa.array([row.get(key) for row in rows])
+    return pa.table(columns)
 
 
 _READERS: Mapping[str, Callable[[Path], TextEmbeddings]] = {

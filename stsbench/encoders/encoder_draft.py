@@ -161,8 +161,9 @@ def _draft_of_folder(folder: Path) -> _CardDraft:
             doubts["dtype"] = (
                 f"the weights are stored in {stored_dtype}; it runs in {params['dtype']}"
             )
-    if named_encoder.assumptions:
-        doubts["pooling"] = "the files tell no pooling: the mean of all tokens is taken"
+    for assumption in named_encoder.assumptions:
+        # With modules the pooling is known, and only a prompt may be in doubt.
+        doubts["prompt" if description.has_modules else "pooling"] = assumption
     # The license and the model that it was trained from, if the README states them.
     stated = _read_front_matter(folder / "README.md")
     base_model = stated.get("base_model", "").rpartition("/")[2]

@@ -565,29 +565,35 @@ def find_missing(plan: TrainPlan) -> dict[str, StsbenchError]:
     return missing
 
 
-def summarise_plan(plan: TrainPlan) -> dict[str, str]:
+def summarise_plan(plan: TrainPlan, values: Mapping[str, Any]) -> dict[str, str]:
     """Return the rows of a table that summarises the plan of a training: a text by its name.
 
     Rows without text are absent, for example the start of a method that starts from nothing.
 
     Args:
         plan: The plan, with the recipe as its ``card``.
+        values: The values of the recipe by table and key. Those of a method that trains itself are
+            as :func:`stsbench.recipes.trainers.effective_values` returns them.
     """
-    card, training, selection = plan.card, plan.card.training, plan.card.selection
+    card, training, selection = plan.card, values["training"], values["selection"]
     n_rows = _count_rows(plan)
     base_recipe = f"recipe {card.base.recipe}" if card.base.recipe else ""
     # A step adds up the gradients of ``accumulate`` batches.
+    n_step_rows = training["batch_size"] * training.get("accumulate", 1)
+    schedule = f", schedule {training['schedule']}" if "schedule" in training else ""
+    interval = f"{selection['every']:,} steps" if "every" in selection else "epoch"
     summary = {
         "method": card.method,
         # The user's checkpoint, or the recipe's: a model, another recipe, or a note about it.
         "start": plan.base or card.base.model or base_recipe or card.base.note,
         "corpus": f"{card.data.corpus}{'' if n_rows is None else f', {n_rows:,} rows'}",
-        "length": (
-            f"{_describe_length(plan, n_rows)} of {training.batch_size * training.accumulate} rows"
-        ),
-        "rate": f"{training.learning_rate:g}, schedule {training.schedule}",
-        "validations": f"every {selection.every:,} steps on {selection.task} {selection.split}",
+        "length": f"{_describe_length(plan, training, n_rows)} of {n_step_rows} rows",
+        "rate": f"{training['learning_rate']:g}{schedule}",
+        "validations": f"every {interval} on {selection['task']} {selection['split']}",
     }
+    # A method that trains itself scores nothing if the last weights are kept.
+    if selection["keep"] == "last" and not uses_training_loop(card):
+        del summary["validations"]
     return {name: text for name, text in summary.items() if text}
 
 
@@ -613,7 +619,7 @@ def _count_rows(plan: TrainPlan) -> int | None:
     return n_rows // section.rows * section.rows
 
 
-def _describe_length(plan: TrainPlan, n_rows: int | None) -> str:
+def _describe_length(plan: TrainPlan, training: Mapping[str, Any], n_rows: int | None) -> str:
     """Return the length of a training as text, such as "1 epoch, 15,625 steps" or "500 steps".
 
     It is in steps if the recipe sets these, otherwise in epochs; then the number of steps is added
@@ -621,16 +627,18 @@ def _describe_length(plan: TrainPlan, n_rows: int | None) -> str:
 
     Args:
         plan: The plan of the training.
+        training: The values of its recipe's table ``[training]`` by key.
         n_rows: The number of rows of its corpus; None if it is unknown.
     """
-    training = plan.card.training
-    if training.steps is not None or training.epochs is None:
-        return f"{training.steps or 0:,} steps"
-    epochs = f"{training.epochs:g} epoch{'' if training.epochs == 1 else 's'}"
+    steps, n_epochs = training.get("steps"), training["epochs"]
+    if steps or not n_epochs:
+        # A method that trains itself has a number of epochs too, after which it ends.
+        return f"{'at most ' if n_epochs else ''}{steps or 0:,} steps"
+    epochs = f"{n_epochs:g} epoch{'' if n_epochs == 1 else 's'}"
     # Methods that do not use the common training loop may make other batches.
     if n_rows is None or not uses_training_loop(plan.card):
         return epochs
     from stsbench.training.loop.batches import BatchPlan
 
-    batch_plan = BatchPlan(section=training, n_rows=n_rows, seed=plan.seed)
+    batch_plan = BatchPlan(section=plan.card.training, n_rows=n_rows, seed=plan.seed)
     return f"{epochs}, {batch_plan.steps:,} steps"

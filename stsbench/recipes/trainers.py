@@ -406,7 +406,7 @@ class RoundsTrainer(Trainer):
         n_parameters = sum(tensor.numel() for tensor in prepared.trained_tensors.values())
         return self.make_forecast(
             steps=n_steps,
-            batch_size=self.plan.card.training.batch_size,
+            batch_size=self.training.batch_size,
             validations=n_validations,
             trained_parameters=n_parameters,
             parameters=n_parameters,

@@ -230,8 +230,8 @@ def pairs_in_batch(u: Tensor, v: Tensor, is_positive: Tensor, *, temperature: fl
     Args:
         u: The embeddings of the first sentences of the pairs (b, d).
         v: The embeddings of the second sentences (b, d).
-        is_positive: t, bool (2b, 2b). Rows and columns 0 to b - 1 are the first sentences, the
-            others the second ones.
+        is_positive: t, bool (2b, 2b), False on the diagonal. Rows and columns 0 to b - 1 are the
+            first sentences, the others the second ones.
         temperature: The divisor of the cosines.
     """
     check_equal_shapes(u=u, v=v)
@@ -496,7 +496,7 @@ def list_net(student: Tensor, teacher: Tensor) -> Tensor:
             temperature.
         teacher: The teacher's, (b, b), divided by a temperature of its own.
     """
-    # A ranking needs another sentence: at least two.
+    # A ranking needs another sentence: fewer than two raise ValueError.
     check_equal_shapes(2, student=student, teacher=teacher)
     b = len(student)
     is_other = ~_diagonal_mask(student)
@@ -783,8 +783,9 @@ def library_loss(loss: Any, *embeddings: Tensor, labels: Tensor | None = None) -
             second sentences, and so on.
         labels: The labels or scores (b,); None if the loss uses none.
     """
-    # A loss with two models lets both embed the same column. So that the second model can return
-    # other embeddings, each column also holds those of all columns, by their numbers from "1" on.
+    # The models of the loss return one of the tensors of a column, by its name. A loss with two
+    # models lets both embed the same column. So that the second model can return other embeddings,
+    # each column also holds those of all columns, by their numbers from "1" on.
     embeddings_by_number = {str(number): tensor for number, tensor in enumerate(embeddings, 1)}
     check_equal_shapes(**embeddings_by_number)
     columns = [{"sentence_embedding": tensor, **embeddings_by_number} for tensor in embeddings]

@@ -58,13 +58,13 @@ def save_student(
     weights = _distinct_weights(saved_model)
     head = None if language_model else student.head
     if head is not None and student.test_pooling.through_head:
-        # The head is saved under the names of the transformer's pooler, which loaded encoders use.
+        # Pooling ``cls``: its head is saved as the transformer's pooler, which loaded encoders use.
         weights |= {
             f"pooler.dense.{name}": tensor for name, tensor in head.linear.state_dict().items()
         }
     cpu_weights = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     write_atomically(folder / "model.safetensors", save(cpu_weights, {"format": "pt"}))
-    # The file by which stsbench loads the folder: the kind of encoder and its parameters.
+    # stsbench.json, by which stsbench loads the folder: the kind of encoder and its parameters.
     if middle_modules:
         write_saved(folder, kind="sentence_transformer", params={})
         return
@@ -105,7 +105,7 @@ def _save_modules(student: Student, folder: Path, middle_modules: Sequence[Any])
     Args:
         student: The trained encoder; ``test_pooling`` says how its hidden states are pooled.
         folder: The folder to write.
-        middle_modules: Modules of sentence-transformers between transformer and pooling.
+        middle_modules: Modules of the library before the pooling; none if that is ``mask``.
     """
     from sentence_transformers.sentence_transformer import modules
 
@@ -117,7 +117,7 @@ def _save_modules(student: Student, folder: Path, middle_modules: Sequence[Any])
         if hasattr(module, "get_embedding_dimension"):
             width = module.get_embedding_dimension()
     saved_modules = list(middle_modules)
-    # The library's name of the pooling.
+    # The library's name of the pooling, such as ``mean`` or ``cls``.
     pooling_mode = pooling.library
     if pooling.pools_mask_token:
         # The library has no such pooling: a weighted mean, in which only the mask token has weight.
@@ -188,7 +188,7 @@ def _layer_mean_module(student: Student, layers: Sequence[int]) -> Any:  # noqa:
     averaged_layers = [layer % (depth + 1) for layer in layers]
     first_layer = min(averaged_layers)
     # The library has a weight for each layer from ``layer_start`` to the last of the model: 0 for
-    # those that are not averaged.
+    # those that are not averaged. It divides by the sum of the weights.
     weights = torch.zeros(depth + 1 - first_layer)
     for layer in averaged_layers:
         weights[layer - first_layer] += 1

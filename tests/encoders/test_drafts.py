@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,8 @@ def test_a_bare_transformer(bert, tmp_path):
     )
     expected: dict[str, Any] = {"model": str(bert.resolve()), "pooling": "mean", "normalise": False}
     assert card.params == {**expected, "max_length": 64, "dtype": "float32"}
-    assert "the files tell no pooling: the mean of all tokens is taken" in draft.doubts
+    (doubt,) = [doubt for doubt in draft.doubts if "pooling" in doubt]
+    assert doubt.endswith("how to run it; assumed: pooling mean, normalise no, prompt none")
     assert draft.doubts[-1] == "not in the files: method, overlap, paper, license"
     assert same(bert, tmp_path)
 
@@ -78,6 +80,19 @@ def test_a_plain_sentence_transformer_is_run_by_our_engine(bert, tmp_path):
     assert {key: card.params[key] for key in due} == due
     assert not [line for line in draft.doubts if "pooling" in line]
     assert same(folder, tmp_path / "cards")
+
+
+def test_a_prompt_that_is_not_the_default_is_the_only_doubt(bert, tmp_path):
+    pooling = {"embedding_dimension": 16, "pooling_mode": "cls", "include_prompt": True}
+    folder = write_plain(
+        bert, tmp_path / "model", pooling=pooling, own={}, normalise=False, prompt="", at=""
+    )
+    prompts = {"prompts": {"STS": "similar: "}}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    draft, card = drafted(folder, tmp_path / "cards")
+    assert card.params["pooling"] == "cls_before_pooler"
+    assert [doubt for doubt in draft.doubts if "prompt_name=STS" in doubt]
+    assert not [doubt for doubt in draft.doubts if "pooling" in doubt]
 
 
 def test_a_folder_that_says_its_kind(bert, tmp_path):

@@ -159,6 +159,10 @@ def that_is_no_archive(folder: Path) -> Path:
     return folder / "bad.npz"
 
 
+def with_lines(folder: Path, lines: Sequence[Mapping[str, Any]]) -> str:
+    return f"{folder / 'array.npy'}+texts={write_lines(folder / 'bad.jsonl', lines)}"
+
+
 @pytest.mark.parametrize(
     ("write", "message"),
     [
@@ -180,6 +184,21 @@ def that_is_no_archive(folder: Path) -> Path:
             lambda folder: f"{folder / 'array.npy'}+texts={folder / 'absent.txt'}",
             r"absent.txt: cannot be read",
         ),
+        (
+            lambda folder: f"{folder / 'array.npy'}+texts={folder / 'absent.jsonl'}",
+            "absent.jsonl: cannot be read: No such file",
+        ),
+        (
+            lambda folder: with_lines(folder, [{"text": "a"}, {"text": 5}]),
+            "key 'text' has values of sev",
+        ),
+        (
+            lambda folder: with_lines(folder, [{"text": "a"}, {"text": ["b"]}]),
+            "key 'text' has values of sev",
+        ),
+        (lambda folder: with_lines(folder, [{"n": 2**70, "text": "a"}]), "numbers above 64 bits: "),
+        (lambda folder: with_lines(folder, [{"n": 2}, {"text": "a"}]), "1 of 2 have no text"),
+        (lambda folder: with_lines(folder, [{"n": 2}]), "has no key 'text'"),
         (
             lambda folder: f"{folder / 'named.npz'}+texts={folder / 'texts.txt'}",
             "has texts of its own",

@@ -118,6 +118,8 @@ def test_other_tables_are_refused(recipe, capsys):
         ("student.pooling=max", "[student] pooling is not an option"),
         ("size=0", "key 'size': expected a whole number >= 1, not 0"),
         ("sample=-0.1", "key 'sample': expected a number >= 0.0, not -0.1"),
+        ("params.batch_size=0", "key 'batch_size': expected a whole number >= 1, not 0"),
+        ("params.epochs=-3", "key 'epochs': expected a whole number >= 1, not -3"),
         ("base.model=bert", "[base] model is not an option"),
         ("training.steps=3", "[training] steps is not an option of method 'fastsent'"),
         ("training.epochs=2.5", "[training] epochs 2.5: method 'fastsent' needs a whole number"),
@@ -136,6 +138,35 @@ def test_a_dry_run_reckons_and_writes_nothing(recipe, capsys):
     )
     assert found["seconds"] is None
     assert not (recipe.parent / "runs").exists()
+    assert train(recipe, "--dry-run", "--set", "params.batch_size=7") == 0
+    assert "steps        54 of 7 rows" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("removed", "params", "selection", "outline"),
+    [
+        ("", "", "", "length 3 epochs of 40 rows rate 0.1 validations every epoch on quick"),
+        ("epochs = 3", "", "", "length 1 epoch of 40 rows"),
+        ("", "batch_size = 7\nepochs = 2\n", "", "length 2 epochs of 7 rows"),
+        ("", "", 'keep = "last"\n', "rate 0.1 stsbench: missing"),
+    ],
+)
+def test_without_its_corpus_a_dry_run_tells_what_the_method_does(
+    tmp_path, capsys, removed, params, selection, outline
+):
+    recipe = write(tmp_path, params=params, selection=selection)
+    recipe.write_text(recipe.read_text().replace(removed, ""))
+    (tmp_path / "text.txt").unlink()
+    assert train(recipe, "--dry-run") == 2
+    assert outline in " ".join("".join(capsys.readouterr()).split())
+
+
+def test_without_its_corpus_a_dry_run_tells_steps_and_their_validations(capsys, tmp_path):
+    call = ["train", "skip-thoughts-small", "--dry-run", "--text", str(tmp_path / "none.txt")]
+    assert main(call) == 2
+    outline = " ".join(capsys.readouterr().out.split())
+    assert "length at most 4,200 steps of 32 rows" in outline
+    assert "validations every 300 steps on stsb validation" in outline
 
 
 def test_a_stopped_run_is_resumed_to_the_same_bytes(tmp_path, monkeypatch, capsys):

@@ -208,6 +208,7 @@ class Row:
         For example the work that a quoted row was taken from. The text is empty if the row has no
         reason of its own for the symbol.
         """
+        # Why a number of the row is wrong, the work it was taken from, the tool that made it.
         reasons_by_symbol = {
             MISPRINT: self.misprint,
             QUOTED: self.quoted_from or self.source,

@@ -40,6 +40,7 @@ def read_traits(
     described = published or card
     if described is None:
         return EncoderTraits()
+    # The paper that the row was quoted from, else the one that the row is in.
     source = read_sources().papers[published.quoted or published.paper] if published else None
     card_paper = _find_address(card.paper) if card else ""
     # A user may replace the card's network by a parameter behind its name: "minilm+model=…". Facts
@@ -53,6 +54,7 @@ def read_traits(
         backbone=_spell_backbone(catalogue, described.backbone),
         supervision=described.supervision,
         parameters=n_parameters,
+        # Of the card, else of the card's paper, else of the row's.
         year=_find_year(card, card_paper, source),
         paper=card_paper or (source.url if source else ""),
     )
@@ -119,6 +121,7 @@ def _year_of_address(address: str) -> int | None:
     years |= read_encoder_facts()["years"]
     if address in years:
         return years[address]
+    # Its groups are the last two digits of the year: of arXiv, and of the ACL.
     match = YEAR_IN_ADDRESS.search(address)
     return int(f"20{match[1] or match[2]}") if match else None
 

@@ -141,6 +141,7 @@ def _find_means(table: Table) -> Iterator[_RowMeans]:
         has_average = row.cell(AVERAGE).measured is not None
         has_all_results = all(results_by_task[index] for index in averaged_tasks)
         if averaged_tasks and has_average and has_all_results:
+            # The average as papers round it, and the exact one, are two columns.
             tasks_by_key |= {AVERAGE: averaged_tasks, EXACT: averaged_tasks}
         if tasks_by_key:
             score_names = list(map(_score_name, specs))
@@ -210,6 +211,7 @@ def rank_tables(tables: Sequence[Table], progress: ProgressCallback | None = Non
         except DataError as error:
             errors.append(error)
             note = f"Rank: {error.problem}"
+            # A remedy to score encoders, for a table without a measured row, is left out.
             if error.remedy is not None and error.remedy.action == "rescore":
                 note = AdvisingNote(note, error.remedy)
             ranked_tables.append(_add_measured_notes(table, [note]))
@@ -242,6 +244,7 @@ def rank_table(
     # The results of each row, in a list for each task; by the index of the row among all rows.
     results_by_row: dict[int, list[list[Result]]] = {}
     for row_index, row in enumerate(table.rows()):
+        # The results whose main score the column of a task shows: only that has values per item.
         results_by_task = [
             [result for result in row.results if takes_own_score(result, spec)] for spec in specs
         ]
@@ -276,6 +279,9 @@ def _no_ranks_error(table: Table, standings: Standings[int]) -> DataError:
     Args:
         table: The table.
         standings: The ranks, which are empty, and the results whose values per item are missing.
+
+    Returns:
+        The error, with a remedy: to score encoders, or to score those results again.
     """
     results = standings.results_without_columns
     if not results:
@@ -298,11 +304,12 @@ def _averaged_specs(table: Table) -> list[ColumnSpec]:
     """Return which scores the columns show that a table's average is over, each of another task.
 
     ``table.average_terms`` are lists of column keys: the average is the mean over the lists, each
-    with the mean of its columns.
+    with the mean of its columns. A mixed column (``is_mixed``) is itself a mean, over tasks that
+    are scored in different ways.
 
     Raises:
         ProtocolError: The table has no mean in which each task counts once: it has none at all, a
-            term of it has several columns, or a task has several terms.
+            term of it has several columns or a mixed one, or a task has several terms.
     """
     spec_by_key = {column.key: column.spec for column in table.columns if not column.is_mixed}
     keys = [term[0] for term in table.average_terms if len(term) == 1]
@@ -321,7 +328,9 @@ def _describe_ranks(
     """Yield the notes on what the ranks and letters of a table mean, and on rows that need care.
 
     Args:
-        standings: The ranks by the index of the row, and how they were computed.
+        standings: The ranks by the index of the row, and how they were computed: ``tests`` is the
+            number of pairs of rows, and ``has_exact_letters`` is False if rows that do differ had
+            to share a letter, as there would have been too many letters.
         labels: The label of each row of the table.
         n_tasks: The number of tasks that the average is over.
     """
@@ -338,6 +347,7 @@ def _describe_ranks(
     else:
         yield f"Ties: rows that share no letter are significantly different by the mean {tests}"
         yield f"Ties: groups are divided up to {MAX_GROUPS}; rows of one letter may differ too"
+    # The tasks of a standing are those that could be used for its row.
     rows_with_gaps = [
         labels[row_index]
         for row_index, standing in standings.rows.items()

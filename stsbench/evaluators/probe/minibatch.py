@@ -87,8 +87,9 @@ def parse_optimiser(text: str) -> tuple[str, dict[str, float]]:
 
     Raises:
         UnknownName: The optimiser or a setting does not exist; an empty text is no name either.
-        StsbenchError: A setting is not a number, or ``lr`` is not above 0. The default of ``lr``
-            is NaN for ``sgd``, so that ``sgd`` without ``lr`` is an error.
+        StsbenchError: A setting is not a number, ``lr`` is not above 0 and finite, or ``momentum``
+            is not from 0 to below 1. The default of ``lr`` is NaN for ``sgd``, so that ``sgd``
+            without ``lr`` is an error.
     """
     name, *assignments = text.replace(",", " ").split() or [""]
     # A copy of the defaults; look_up raises UnknownName for a name that is not in the table.
@@ -100,10 +101,13 @@ def parse_optimiser(text: str) -> tuple[str, dict[str, float]]:
             settings[key] = float(value)
         except ValueError:
             raise StsbenchError(f"optimiser '{text}': '{value}' is not a number") from None
-    if not settings["lr"] > 0:
+    if not 0 < settings["lr"] < np.inf:
         raise StsbenchError(
-            f"optimiser '{text}' needs a learning rate above 0, such as '{name},lr=0.1'"
+            f"optimiser '{text}' needs a finite learning rate above 0, such as '{name},lr=0.1'"
         )
+    # From 1 on the steps grow without end; below 0 they reverse the earlier ones.
+    if not 0 <= settings.get("momentum", 0) < 1:
+        raise StsbenchError(f"optimiser '{text}': momentum must be from 0 to below 1")
     return name, settings
 
 

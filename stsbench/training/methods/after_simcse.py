@@ -162,9 +162,11 @@ class ESimCSE(ContrastiveLearner):
             # In the authors' code the copy begins with random weights, not the student's. Not
             # strict: the fresh model may have a pooler, which the student does not have.
             self.slow.model.load_state_dict(fresh_model.state_dict(), strict=False)
-            # The student's own head, no copy: it is trained with the student.
+            # The student's own head (a linear layer and tanh, or None), no copy: it is trained with
+            # the student.
             self.slow.head = student.head
         if self.slow is not None:
+            # It stays in evaluation mode while the student is trained.
             self.set_dropout(self.slow, dropout=False)
         empty_queue = torch.zeros(self.queue_size, student.backbone.width, device=student.device)
         is_filled = torch.zeros(self.queue_size, dtype=torch.bool, device=student.device)
@@ -185,7 +187,8 @@ class ESimCSE(ContrastiveLearner):
             the slow copy of the student embeds for the queue of negatives.
         """
         tokens = self.student.tokenize(self.texts_of(rows))
-        # ``offsets`` are the first token of each sentence, from 0, and the number of all tokens.
+        # The ids of all sentences one after the other, special tokens included. ``offsets`` are the
+        # indices of the first token of each sentence, from 0, and the number of all tokens.
         ids_by_sentence = np.split(tokens.ids, tokens.offsets[1:-1])
         repeated_ids = [self._repeat_subwords(ids, rng) for ids in ids_by_sentence]
         view_tokens = TokenIds.join([tokens, TokenIds.from_lists(repeated_ids)])
@@ -215,7 +218,8 @@ class ESimCSE(ContrastiveLearner):
         else:
             max_repeated = max(2, int(self.repetition_rate * n_subwords))
         max_tokens = self.student.checkpoint.max_length()
-        # The repetitions for which the model's longest input has room.
+        # The repetitions for which the model's longest input has room; None is a model without
+        # a limit.
         n_free = n_subwords if max_tokens is None else max_tokens - len(ids)
         max_repeated = max(0, min(max_repeated, n_subwords, n_free))
         n_repeated = int(rng.integers(max_repeated + 1))
@@ -329,13 +333,15 @@ class RankCSE(TwoViews):
             rng: The generator of the draws of a batch.
 
         Returns:
-            ``views``, the model inputs of the sentences twice; and if there are teachers,
-            ``teacher_embeddings``: by the name of the teacher its embeddings (b, d).
+            ``views``, the model inputs (2b, t) of the sentences twice; and if there are teachers,
+            ``teacher_embeddings``: by the name of the teacher its embeddings (b, d), where d
+            differs among teachers.
         """
         batch = super().collate(rows, rng)
         if self.teachers:
             embeddings_by_teacher = {}
-            # ``teachers`` are names, ``teacher_embeddings`` functions from rows to embeddings.
+            # ``teachers`` are names. ``teacher_embeddings``, which the trainer has set, are
+            # functions from rows of the corpus to embeddings computed before, arrays (b, d).
             for name, read_embeddings in zip(self.teachers, self.teacher_embeddings, strict=True):
                 embeddings_by_teacher[name] = torch.from_numpy(read_embeddings(rows))
             batch["teacher_embeddings"] = embeddings_by_teacher
@@ -345,14 +351,15 @@ class RankCSE(TwoViews):
         """Return RankCSE's losses by name, and as ``loss`` their weighted sum.
 
         They are over the sentences of all training processes; a loss of weight 0 is absent.
-        ``contrastive`` is SimCSE's. ``consistency`` compares the rankings of the batch's sentences
-        by the two views of each. ``ranking`` compares the student's rankings with the teachers'.
+        ``contrastive`` is SimCSE's, with weight 1. ``consistency`` compares the rankings of the
+        batch's sentences by the two views of each. ``ranking`` compares the student's rankings with
+        the teachers'.
 
         Args:
             batch: What :meth:`collate` made: ``views``, the model inputs of the sentences twice;
                 with teachers also ``teacher_embeddings``.
         """
-        # The embeddings of both views.
+        # The embeddings of both views, (ranks * b, h) each: those of all processes.
         views = self.embed_views(batch["views"])
         losses = {"contrastive": objectives.info_nce(*views, temperature=self.temperature)}
         if self.consistency_weight:
@@ -430,7 +437,8 @@ class DiffCSE(TwoViews):
         Checkpoints store the modules under these names.
 
         Raises:
-            EncoderError: The generator has another vocabulary than the student.
+            EncoderError: The generator has another vocabulary than the student, or is no masked
+                language model.
         """
         student = self.student
         width = student.backbone.width
@@ -454,7 +462,8 @@ class DiffCSE(TwoViews):
                 "choose another"
             )
         self.guesser.requires_grad_(False).to(student.device)
-        # In the authors' code the generator guesses with dropout; in the paper's variant without.
+        # In the authors' code the generator guesses with dropout. In the paper's variant it has
+        # none: it stays in evaluation mode while the student is trained.
         self.set_dropout(self.guesser, dropout=self.is_released)
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
@@ -465,7 +474,8 @@ class DiffCSE(TwoViews):
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """Return DiffCSE's losses by name, and as ``loss`` their weighted sum.
 
-        ``contrastive`` is SimCSE's loss; ``detection`` is that of detecting replaced tokens.
+        ``contrastive`` is SimCSE's loss, with weight 1; ``detection`` is that of detecting replaced
+        tokens.
 
         Args:
             batch: What :meth:`collate` made, model inputs: ``views``, the sentences twice, and
@@ -476,6 +486,7 @@ class DiffCSE(TwoViews):
         # all of them.
         first, second = self.projection(torch.cat(self.embed_views(tokens))).chunk(2)
         contrastive = objectives.info_nce(first, second, temperature=self.temperature)
+        # The token ids (2b, t), some of them replaced by a language model's guesses.
         edited_ids = self.replace_hidden_tokens(tokens, batch["hidden"])
         # Each process detects tokens in its own sentences, by its own rows of the embeddings.
         own_embeddings = torch.cat([rows_of_this_rank(first), rows_of_this_rank(second)])
@@ -506,7 +517,7 @@ class DiffCSE(TwoViews):
             """Return the edited token ids (b', t) of some rows of the batch.
 
             The tensors of ``part`` are (b', t'), cut to the longest row. ``guesser`` is the masked
-            language model.
+            language model, whose head makes logits (tokens, vocabulary) of hidden states.
             """
             ids = part["input_ids"]
             is_replaced_part = part["is_replaced"]
@@ -524,6 +535,7 @@ class DiffCSE(TwoViews):
             return F.pad(edited_ids, (0, missing_width))
 
         inputs = {**hidden, "is_replaced": is_replaced, "original_ids": tokens["input_ids"]}
+        # On a CPU in parts of similar length, unless the model (the last argument) omits padding.
         edited = self.student.compute_in_parts(inputs, replace_tokens, self.guesser.base_model)
         # Padding, which was filled with 0, gets its ids back.
         return torch.where(tokens["attention_mask"].bool(), edited, tokens["input_ids"])
@@ -558,6 +570,8 @@ class DiffCSE(TwoViews):
                 first = first_embeddings.to(embeddings.dtype)
                 return torch.cat([first, embeddings[:, 1:]], dim=1)
 
+            # The last layer's states (b', t', h). ``transform`` changes the input of the first
+            # layer; with ``padding`` the states at padding are computed too.
             (states,) = self.discriminator.hidden_states(
                 {"input_ids": part["input_ids"], "attention_mask": part["token_mask"]},
                 (-1,),
@@ -578,6 +592,7 @@ class DiffCSE(TwoViews):
             # The index of each row in the batch.
             "row": torch.arange(len(mask), device=mask.device)[:, None],
         }
+        # The last argument is the model: if it omits padding, the batch is not cut by length.
         losses = self.student.compute_in_parts(
             inputs, compute_losses, None if self.is_released else self.discriminator.model
         )

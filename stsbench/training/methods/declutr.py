@@ -95,7 +95,7 @@ class DeCLUTR(Learner):
         self.special_ids_after = text_ids[word_start + len(word_ids) :]
 
     def prepare(self, columns: Columns) -> None:
-        """Store the documents, and check that those of fewest characters have enough tokens.
+        """Store the documents, and check that the 2,000 of fewest characters have enough tokens.
 
         This is no proof: a document of more characters may have fewer tokens. Then it is found too
         short in training.
@@ -126,6 +126,9 @@ class DeCLUTR(Learner):
     def _draw_spans(self, rows: Rows, documents: TokenIds, rng: np.random.Generator) -> list[Spans]:
         """Draw the anchor spans and positive spans of each document of a batch.
 
+        An anchor lies anywhere in the document; ``strategy`` names where its positives lie: inside
+        it, next to it, or overlapping it.
+
         Args:
             rows: The rows of the documents in the corpus, (b,), for messages.
             documents: The token ids of the documents, without special tokens.
@@ -136,7 +139,7 @@ class DeCLUTR(Learner):
             its first token and the one behind its last.
 
         Raises:
-            DataError: A document is too short.
+            DataError: A document has fewer than 2 * ``anchors`` * ``max_span`` tokens.
         """
         spans_by_document = []
         for row, length in zip(rows.tolist(), documents.lengths.tolist(), strict=True):
@@ -199,7 +202,8 @@ class DeCLUTR(Learner):
             for document, (start, stop) in spans
         ]
         if self.respell:
-            # DeCLUTR's official code turns spans into text, which is tokenised again.
+            # DeCLUTR's official code turns spans into text, which is tokenised again, and gets
+            # special tokens then.
             tokenizer = self.student.backbone.tokenizer
             return self.inputs_of_texts([tokenizer.decode(ids.tolist()) for ids in span_ids])
         # Without a limit of the model, room for the longest span and two special tokens.
@@ -239,6 +243,7 @@ class DeCLUTR(Learner):
             loss_sums = label_loss_sums(student.language_model, last_states, part["labels"])
             return torch.cat([embeddings, loss_sums[:, None]], dim=1)
 
+        # On a CPU in parts of similar length, unless the model (the last argument) omits padding.
         anchor_results = student.compute_in_parts(tokens, embed_with_losses, student.model)
         losses: Losses = {}
         if self.contrastive_weight:

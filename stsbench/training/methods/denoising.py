@@ -47,15 +47,16 @@ class MaskedLanguageModel(Learner):
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """Make a batch of texts for masked language modelling, with some tokens hidden.
 
-        ``rate`` is the share of the tokens to hide.
+        Each token but the special ones is chosen with probability ``rate``. Of the chosen tokens
+        80% become the mask token, 10% a random token, and 10% stay.
 
         Args:
             rows: The rows of the corpus, (b,).
             rng: The generator of the hidden tokens.
 
         Returns:
-            The model inputs (b, t) by name, and ``labels`` (b, t): the true ids of hidden tokens,
-            and a number that the loss ignores at all others.
+            The model inputs (b, t) by name, and ``labels`` (b, t): the true ids of chosen
+            tokens, and -100, which the loss ignores, at all others.
         """
         return self.hide_tokens(self.inputs(["text"], rows), rng, rate=self.rate)
 
@@ -99,6 +100,7 @@ class TSDAE(Learner):
     def damage(self, text: str, rng: np.random.Generator) -> str:
         """Return a text with some words deleted; at least one stays, an empty text stays empty.
 
+        Each word is deleted with the probability ``deletion``. If all would be, a random one stays.
         ``words`` names how the text is split: at ``whitespace``, or by nltk's rules of the Penn
         Treebank, which divide punctuation from words; these rules also join the words again.
 
@@ -117,14 +119,16 @@ class TSDAE(Learner):
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """Make TSDAE's batch: sentences with words deleted, and the original ones.
 
+        Each word is deleted with the probability ``deletion``, but at least one stays.
+
         Args:
             rows: The rows of the corpus, (b,).
             rng: The generator of the deletions.
 
         Returns:
             ``damaged``, the model inputs of the damaged sentences; and ``original``, those of the
-            original ones, with ``labels`` (b, t): the id of the next token at each position, or a
-            number that the loss ignores.
+            original ones, with ``labels`` (b, t): the id of the next token at each position, or
+            -100, which the loss ignores, if there is none.
         """
         damaged = self.inputs_of_texts([self.damage(text, rng) for text in self.texts_of(rows)])
         original = self.inputs(("text",), rows)
@@ -153,15 +157,20 @@ class TSDAE(Learner):
         sentence_rows = rows[:, None].expand_as(original["labels"])
 
         def compute_losses(part: Tokens) -> torch.Tensor:
-            """Return the summed losses of each row of a part, (b',): some rows, in any order."""
+            """Return the sum of the tokens' losses of each row of a part, (b',).
+
+            A part is some rows of the batch, in any order; the caller restores the order.
+            """
             # The embeddings of the part's damaged sentences.
             part_embeddings = embeddings[part["sentence_rows"][:, 0]]
-            # The decoder attends to one state, the damaged sentence's embedding.
+            # The decoder attends to one state, the damaged sentence's embedding, and to earlier
+            # tokens. It needs no mask, as padding is behind all tokens.
             states = self.speaker.base_model(
                 input_ids=part["input_ids"],
                 encoder_hidden_states=part_embeddings[:, None],
                 use_cache=False,
             ).last_hidden_state
+            # The head of the decoder guesses the tokens that have a label.
             return label_loss_sums(self.speaker, states, part["labels"])
 
         decoder_inputs = {**original, "sentence_rows": sentence_rows}
@@ -172,7 +181,8 @@ class TSDAE(Learner):
 def _make_decoder(language_model: Any) -> Any:  # noqa: ANN401 - transformers is untyped
     """Make a decoder, which guesses the next token of a text from earlier ones and an embedding.
 
-    It shares all weights of ``language_model``, the same tensors, so that training one trains both.
+    It shares all weights of ``language_model`` (the same tensors, those of the head too), so that
+    training one trains both.
     Only the attention to the embedding has weights of its own, which are fresh.
 
     Args:

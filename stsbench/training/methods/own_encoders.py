@@ -49,10 +49,12 @@ class MaskTemplate:
             student: The encoder in training, for its tokenizer and maximum length.
 
         Raises:
-            CardError: The template has another number of placeholders or mask tokens than one.
+            CardError: The template has another number of placeholders or mask tokens than one, or
+                the tokenizer has no mask token.
         """
         tokenizer: Any = student.backbone.tokenizer
         mask = tokenizer.mask_token
+        # ``n_copies`` is the number of placeholders.
         if mask is None or prompt.n_copies != 1 or prompt.template.count(mask) != 1:
             raise CardError(
                 f"template '{prompt.template}' needs one {PLACEHOLDER} where the sentence goes "
@@ -74,9 +76,10 @@ class MaskTemplate:
         """The number of tokens without a sentence, special tokens included."""
 
     def tokenize(self, sentences: Sequence[str]) -> TokenIds:
-        """Return the token ids of sentences in the template.
+        """Return the token ids of sentences in the template, special tokens included.
 
-        A sentence that is too long for the model's maximum length is cut, the template never.
+        A sentence that is too long for the model's maximum length is cut at its end, the template
+        never.
 
         Args:
             sentences: The sentences.
@@ -95,13 +98,14 @@ class MaskTemplate:
         denoising).
 
         Args:
-            lengths: The lengths of k sentences in tokens, (k,).
+            lengths: The lengths of k sentences in tokens, without special tokens, (k,).
 
         Returns:
             Token ids, mask and position ids by name, (k, t) each, t being the template's length.
         """
         ids = torch.tensor(self.ids, device=lengths.device).repeat(len(lengths), 1)
         mask = torch.ones_like(ids)
+        # Those that the model itself gives: from 0, or RoBERTa's from 2.
         positions = self.student.backbone.positions(mask).clone()
         positions[:, self.n_before :] += lengths[:, None]
         return {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
@@ -141,6 +145,7 @@ class PromptBERT(ContrastiveLearner):
         prompts = [Prompt(template=text) for text in (self.template, self.second_template)]
         self.templates = [MaskTemplate(prompt, self.student) for prompt in prompts]
         self.test_prompt = replace(prompts[0], add_full_stop=self.add_full_stop)
+        # A linear layer with fresh weights, and tanh; or no head.
         self.projector = PoolerHead(self.student.model) if self.head else torch.nn.Identity()
         self.projector.to(self.student.device)
 
@@ -161,7 +166,8 @@ class PromptBERT(ContrastiveLearner):
             batch: What :meth:`collate` made: ``views``, the model inputs of the sentences in the
                 first template above those in the second.
         """
-        # The states of mask tokens, (b, h), and the masks, (b, t), of each template.
+        # Of each template the last layer's states of the mask token, (b, h), and the attention
+        # masks, (b, t).
         views = self.mask_states(batch["views"]).chunk(2)
         masks = batch["views"]["attention_mask"].chunk(2)
         if self.denoise:
@@ -183,11 +189,14 @@ class PromptBERT(ContrastiveLearner):
             """Return the states of the mask tokens of some rows, (b', h)."""
             # A list of one array: the last layer's states, (b', t, h).
             states = self.student.hidden_states(part, (-1,))
-            # The last mask token of each row, since a sentence may hold one itself.
+            # Pool the last mask token of each row, since a sentence may hold one itself: the last
+            # argument is bool (b', t'), True there.
             return MaskTokenPooling().pool(
                 states, part["attention_mask"], last_occurrences(part["input_ids"], mask_token_id)
             )
 
+        # ``chunk`` is the most rows of a part in training. A model that omits padding itself needs
+        # no parts of similar length.
         chunk = self.student.chunk if torch.is_grad_enabled() else None
         return compute_in_parts(
             tokens, embed, chunk=chunk, unpadded=omits_padding(self.student.model)
@@ -207,19 +216,21 @@ class PromptBERT(ContrastiveLearner):
             mask: 1 at the tokens of sentence and template, and 0 at padding, (b, t).
             template: The template.
         """
+        # ``size`` counts the template's tokens, special ones included.
         sentence_lengths = mask.sum(dim=1) - template.size
         # The distinct lengths, and for each sentence the index of its length among them.
         lengths, length_indices = sentence_lengths.unique(return_inverse=True)  # type: ignore[no-untyped-call]
         template_tokens = template.without_sentence(lengths)
-        template_embeddings = self.mask_states(template_tokens)  # one per length
+        # The last layer's states of its mask token, one per length, (k, h).
+        template_embeddings = self.mask_states(template_tokens)
         return embeddings - template_embeddings[length_indices]
 
     def encoders(self) -> list[Encoder]:
         """Return the encoder to validate: the student with sentences in the first template.
 
         The setting ``validation`` decides how. With ``as_tests`` a sentence is embedded as in
-        tests. Otherwise, as in PromptBERT's code, the template's embedding is subtracted, and no
-        full stop is added to the sentence.
+        tests, by ``test_prompt``: a full stop may be added. Otherwise, as in PromptBERT's code, the
+        template's embedding is subtracted, and no full stop is added to the sentence.
 
         Returns:
             A list of this one encoder.
@@ -273,7 +284,7 @@ class ISBERT(Learner):
         """Check IS-BERT's settings, and make the convolutions over the states of tokens.
 
         ``widths`` are the numbers of tokens that a convolution reads, one convolution for each;
-        ``channels`` is the number of output channels of each.
+        ``channels`` is the number of output channels of each; None for the default.
 
         Raises:
             CardError: A width is even or below 1, or there is none; or the student has another
@@ -287,6 +298,7 @@ class ISBERT(Learner):
                 f"widths {list(self.widths)}: a state for each token needs odd widths, at least one"
             )
         student.require_pooling("mean", reason="IS-BERT averages the convolutions' output")
+        # By default the convolutions together have about the model's width.
         channels = self.channels or student.backbone.width // len(self.widths)
         self.cnn = CNN(student.backbone.width, out_channels=channels, kernel_sizes=self.widths).to(
             student.device

@@ -111,7 +111,7 @@ class SBERT(Learner):
         self.classifier.to(self.student.device)
 
     def prepare(self, columns: Columns) -> None:
-        """Store the corpus, and the number of each pair's label as ``labels``, (n,).
+        """Store the corpus, and the number of each pair's label, 0 to 2, as ``labels``, (n,).
 
         Args:
             columns: The corpus, with the columns ``first``, ``second`` and ``label``.
@@ -145,6 +145,8 @@ class SBERT(Learner):
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """Return ``loss``, the cross-entropy of classifying pairs, and their ``accuracy``.
+
+        Both are means over the pairs of this process.
 
         Args:
             batch: What :meth:`collate` made: ``views``, the model inputs of first sentences above
@@ -237,6 +239,7 @@ class SBERTTriplets(ContrastiveLearner):
             rng: The generator of the shuffle.
             batch: The number of rows of a batch.
         """
+        # A random permutation of the rows.
         remaining_rows = deque(super().order(count, rng, batch=batch).tolist())
         ordered_rows: list[int] = []
         while remaining_rows:
@@ -284,7 +287,7 @@ class CoSENT(ScoredPairs):
         """Return CoSENT's loss as ``loss``: pairs with a higher score need a higher cosine.
 
         It is log(1 + sum of exp(scale * (cosine of pair i - cosine of pair j))), over all pairs i
-        and j of all processes in which i has the lower score.
+        and j of all processes in which i has the lower score; ``scale`` is a setting.
 
         Args:
             batch: What ``collate`` made: ``views``, the model inputs of first sentences above those
@@ -357,6 +360,7 @@ class AnglE(ScoredPairs):
         Raises:
             CardError: Pairs are to be omitted, but several processes train, or no pair would stay.
         """
+        # ``views`` and ``scores`` of all pairs.
         batch = super().collate(rows, rng)
         if self.doubled_texts == "keep":
             return batch

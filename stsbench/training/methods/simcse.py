@@ -95,12 +95,12 @@ class SimCSE(ContrastiveLearner):
         Raises:
             CardError: Two settings contradict each other.
         """
-        # The corpus's columns by the kind of views: the sentences alone, or with their positives,
-        # or with hard negatives too.
+        # The corpus's columns by the kind of views: ``text`` alone; ``anchor`` and ``positive``; or
+        # these and one or two columns of hard negatives.
         self.needs = COLUMNS_BY_VIEWS[self.views]
         has_hard_negatives = len(self.needs) > 2
         # Without hard negatives all negatives of a sentence are the other sentences of the batch
-        # that all processes train on together (``joint``).
+        # that all processes train on together (``joint``); "" names no such batch.
         self.batch_negatives = "" if has_hard_negatives else "joint"
         if self.loss == "symmetric" and has_hard_negatives:
             raise CardError("the symmetric loss takes no hard negatives; use views = 'pairs'")
@@ -124,7 +124,7 @@ class SimCSE(ContrastiveLearner):
         self.contrast = partial(contrast, temperature=self.temperature)
         if self.mlm_weight and self.mlm_decoder == "copied":
             decoder: Any = self.student.language_model.get_output_embeddings()  # type: ignore[union-attr]
-            # Until now it shared the weights of the word embeddings.
+            # Until now it shared the weights of the word embeddings, of which this is a copy.
             decoder.weight = torch.nn.Parameter(decoder.weight.detach().clone())
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
@@ -139,7 +139,8 @@ class SimCSE(ContrastiveLearner):
         Returns:
             ``views``, (views * b, t) each: the sentences, their positives and perhaps their hard
             negatives, one below the other. With masked language modelling also ``hidden``, the same
-            with some tokens hidden and with ``labels``, the true ids of these.
+            with some tokens hidden, in each view others, and with ``labels``: the true ids of
+            hidden tokens, and -100 at all others.
         """
         # A single column is embedded twice: its views differ by dropout.
         view_columns = self.needs * 2 if len(self.needs) == 1 else self.needs
@@ -238,13 +239,14 @@ class SimCSEPositives(ContrastiveLearner):
         Raises:
             CardError: Two encoders are to share a dropout mask, which is impossible.
         """
-        # ``needs`` are the columns of the corpus that the method reads.
+        # ``needs`` are the columns of the corpus that the method reads, otherwise ``text`` alone.
         if self.positive == "next_sentence":
             self.needs = ("text", "document_id")
         # Whether other processes can make batches: they cannot read WordNet's open files for
         # synonyms, nor run a model that fills in masked words.
         self.made_ahead = self.positive not in ("synonym", "masked_word")
-        # A function that changes the words of a positive; None for kinds that keep them.
+        # A function of words and a generator that returns the changed words of a positive, made
+        # from the method's settings; None for kinds that keep the words.
         make_change = WORD_CHANGES.get(self.positive)
         self.augment = None if make_change is None else make_change(self)
         if self.two_encoders and self.positive == "fixed_mask":
@@ -271,8 +273,8 @@ class SimCSEPositives(ContrastiveLearner):
         self.anchors = np.arange(len(columns["text"]))
         if self.positive == "next_sentence":
             document_ids = np.asarray(columns["document_id"])
-            # Only the anchors are used here, which do not depend on the draws; positives are drawn
-            # for each batch.
+            # The rows of anchors, and of their positives. Only the anchors are used here, which do
+            # not depend on the draws; positives are drawn for each batch.
             self.anchors, _ = texts.next_sentences(document_ids, rng=np.random.default_rng(0))
             if not len(self.anchors):
                 raise CardError(
@@ -301,11 +303,12 @@ class SimCSEPositives(ContrastiveLearner):
         if self.positive == "next_sentence":
             document_ids = np.asarray(self.columns["document_id"])
             anchors, positives = texts.next_sentences(document_ids, rng=rng, reach=self.reach)
-            # Next sentences were drawn for all anchors of the corpus; the batch needs those of its
-            # rows. The anchors are sorted, so that the search finds each row among them.
+            # For each anchor of the corpus one of its next ``reach`` sentences was drawn; the batch
+            # needs those of its rows. The anchors are sorted, so the search finds each row.
             positive_rows = positives[np.searchsorted(anchors, rows)]
         positive_texts = self.texts_of(positive_rows)
         if self.augment is not None:
+            # A function from a text to a text: it splits at white space and joins by blanks.
             change_words = texts.word_augmentation(self.augment, rng)
             positive_texts = [change_words(text) for text in positive_texts]
         return {"views": self.inputs_of_texts([*self.texts_of(rows), *positive_texts])}
@@ -318,6 +321,8 @@ class SimCSEPositives(ContrastiveLearner):
                 those of their positives.
         """
         tokens = batch["views"]
+        # (ranks * b, h) each: sentences and positives of all processes. ``second`` is the encoder
+        # of positives; None if the student embeds them.
         if self.positive == "fixed_mask":
             views = self._embed_under_one_mask(tokens)
         else:

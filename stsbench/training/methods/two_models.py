@@ -96,7 +96,8 @@ class ContrastiveTension(TwoStudents):
                 pairs of two others.
         """
         super().prepare(columns)
-        # The number of each row's text, (n,); equal texts have equal numbers.
+        # The number of each row's text, (n,): texts are numbered from 0 as they first occur, so
+        # the largest number plus 1 is the count of distinct texts.
         (self.texts,) = number_texts(columns["text"])
         n_distinct = int(self.texts.max(initial=-1)) + 1
         if n_distinct < 3:
@@ -117,10 +118,10 @@ class ContrastiveTension(TwoStudents):
 
         Returns:
             ``first`` and ``second``, the model inputs (b * (1 + K), t) of the sentences for each
-            encoder; and ``labels``, (b * (1 + K),).
+            encoder, anchor by anchor; and ``labels``, (b * (1 + K),).
         """
         anchors = np.repeat(rows, self.negatives)
-        # (b * K,) each: two different sentences, neither of them the anchor.
+        # Rows of the corpus, (b * K,) each: two different sentences, neither of them the anchor.
         first = self._draw_other_texts(rng, anchors)
         second = self._draw_other_texts(rng, anchors, first)
         # True at the first pair of each anchor, that of the anchor with itself.
@@ -146,7 +147,8 @@ class ContrastiveTension(TwoStudents):
     def _draw_other_texts(self, rng: np.random.Generator, *excluded: Rows) -> Rows:
         """Draw rows of the corpus whose texts differ from those of other rows, by position.
 
-        Rows with an excluded text are drawn again until there are none. The authors' code does not
+        Rows with an excluded text are drawn again until there are none; the corpus has at least
+        three distinct texts, so there is always another one. The authors' code does not
         check this: there about one pair of n, with n sentences, is of the same sentence, but is
         labelled as one of different sentences.
 
@@ -170,9 +172,9 @@ class ContrastiveTension(TwoStudents):
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """Return contrastive tension's loss as ``loss``, and two numbers only to be recorded.
 
-        The loss is the mean binary cross-entropy of the dot product of the two embeddings of each
-        pair. ``same`` is the mean dot product of pairs of one sentence, ``others`` that of pairs of
-        two; both grow if the encoders collapse.
+        The loss is the mean binary cross-entropy over this process's pairs; the logit of a pair is
+        the dot product of its two embeddings. ``same`` is the mean dot product of pairs of one
+        sentence, ``others`` that of pairs of two; both grow if the encoders collapse.
 
         Args:
             batch: What :meth:`collate` made: ``first`` and ``second``, model inputs for each of two
@@ -183,7 +185,7 @@ class ContrastiveTension(TwoStudents):
         second = self.second.embed(batch["second"])
         dot_products = (first * second).sum(dim=1).detach()
         is_same = batch["labels"].bool()
-        # The library's loss is the sum over the pairs.
+        # The library's loss, ``ContrastiveTensionLoss``, is the sum over the pairs.
         loss = library_loss(self.loss, first, second, labels=batch["labels"]) / len(is_same)
         return {
             "loss": loss,
@@ -220,11 +222,12 @@ class ContrastiveTensionInBatch(TwoStudents):
         """Return the symmetric cross-entropy as ``loss``, and the ``scale``, only to be recorded.
 
         Each sentence by the first encoder finds itself among all by the second, and the reverse,
-        over the sentences of all training processes. The scale is the trained factor of the
-        similarities.
+        over the sentences of all training processes; the loss is the mean of both cross-entropies.
+        The scale is the trained factor of the cosines; ``logit_scale`` is its logarithm.
 
         Args:
-            batch: What :meth:`collate` made: ``views``, the model inputs of the sentences.
+            batch: What :meth:`collate` made: ``views``, the model inputs of the sentences, each
+                once.
         """
         first = gather_over_ranks(self.student.embed(batch["views"]))
         second = gather_over_ranks(self.second.embed(batch["views"]))
@@ -273,7 +276,8 @@ class SelfGuided(ContrastiveLearner):
         model = student.model
         # The columns of the corpus that the method reads.
         self.needs = ("anchor", "positive") if self.variant == "translation" else ("text",)
-        # How one vector is made of the tokens' states in a layer of the fixed copy.
+        # How one vector is made of the tokens' states in a layer of the fixed copy: their maximum
+        # or mean.
         self.pooling = Pooling.parse(self.layer_pooling)
         # ``Backbone`` is no torch module, so the copy is not stored in checkpoints: it is never
         # trained, and a resumed run copies it again.
@@ -292,11 +296,11 @@ class SelfGuided(ContrastiveLearner):
             first_layer, last_layer = fresh_layers(
                 student.model, student.backbone.width, self.head_width, self.head_width
             )
-            # An activation follows the last layer too.
+            # An activation follows the last layer too. The contrast has ``head_width`` dimensions.
             self.projector = torch.nn.Sequential(
                 first_layer, torch.nn.GELU(), last_layer, torch.nn.GELU()
             ).to(student.device)
-        # Whether the fixed copy has dropout while the student is trained.
+        # Without dropout the fixed copy stays in evaluation mode while the student is trained.
         self.set_dropout(fixed, dropout=self.fixed_dropout)
 
     @property
@@ -359,6 +363,9 @@ class SelfGuided(ContrastiveLearner):
     def pool_fixed_layers(self, tokens: Tokens) -> torch.Tensor:
         """Embed sentences by each layer of the fixed copy of the student, without gradient.
 
+        ``pooling`` makes one vector of the states of a layer: their maximum or mean over the
+        tokens.
+
         Args:
             tokens: The model inputs, (b, t) each.
 
@@ -369,19 +376,22 @@ class SelfGuided(ContrastiveLearner):
 
         def pool_layers(part: Tokens) -> torch.Tensor:
             """Return the pooled hidden states of some rows, (b', depth + 1, h)."""
+            # A list with the states (b', t', h) of each layer.
             states = self.fixed_backbone.hidden_states(part, layers)
             return torch.stack(
                 [self.pooling.pool([state], part["attention_mask"]) for state in states], dim=1
             )
 
+        # Perhaps in parts of similar length; the results are in the order of the batch.
         with torch.no_grad():
             return self.student.compute_in_parts(tokens, pool_layers)
 
     def distance(self) -> torch.Tensor:
         """Return the squared distance of the student's weights from their start, a scalar.
 
-        The fixed copy (``fixed``) has the weights of the start. Frozen weights are omitted, as they
-        would add 0.
+        It is the sum over all weights of the squared difference, no mean and no root. The fixed
+        copy (``fixed``) has the weights of the start. Frozen weights are omitted, as they would add
+        0.
         """
         initial = dict(self.fixed.named_parameters())
         tuned = {

@@ -98,7 +98,7 @@ class ConSERT(Learner):
         # The negatives of a contrast are the other sentences of the batch of all processes.
         self.batch_negatives = "joint" if self.contrasts else ""
         for view in self.views:
-            # Only the check: it raises UnknownName.
+            # Only the check: it raises UnknownName for a name that is not in ``VIEWS``.
             look_up("view", view, VIEWS)
         if "adversarial" in self.views and self.objective != "joint":
             raise CardError("adversarial views need labelled pairs; use objective = 'joint'")
@@ -136,6 +136,8 @@ class ConSERT(Learner):
     def prepare(self, columns: Columns) -> None:
         """Store the corpus; if pairs are classified, make a classifier with an output per label.
 
+        Labels are numbered in alphabetical order; ``labels`` (n,) are the numbers of the pairs.
+
         Args:
             columns: The corpus: sentences, and ``label`` if pairs are classified.
 
@@ -150,7 +152,8 @@ class ConSERT(Learner):
             raise TrainingError(f"all pairs have the label '{names[0]}'; a classifier needs two")
         numbers = {name: number for number, name in enumerate(names)}
         self.labels = np.array([numbers[name] for name in columns["label"]], dtype=np.int64)
-        # The inputs of the classifier: features of a pair, each as wide as an embedding.
+        # The inputs of the classifier: features of a pair, such as |u-v|, each as wide as an
+        # embedding.
         width = self.student.backbone.width * len(self.features)
         self.classifier = torch.nn.Linear(width, len(names)).to(self.student.device)
 
@@ -167,8 +170,9 @@ class ConSERT(Learner):
 
         Returns:
             * for each column of ``names`` the model inputs of its sentences, (b, t) each;
-            * ``positions``: shuffled position ids (b, t), by a key such as ``first 1``: the column
-              and the index of the pass that shuffles;
+            * ``positions``: position ids (b, t), permuted among the tokens of each sentence, [CLS]
+              and [SEP] included, by a key such as ``first 1``: the column and the index of the pass
+              that shuffles;
             * ``labels``, the numbers of the pairs' classes, (b,), if pairs are classified;
             * ``seed``, for the draws within the encoder.
         """
@@ -195,8 +199,9 @@ class ConSERT(Learner):
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """Return ConSERT's losses by name, and as ``loss`` their weighted sum.
 
-        ``classification`` is the cross-entropy of classifying pairs; ``contrastive`` contrasts the
-        two views of each sentence. The settings decide whether both or one of them is used.
+        ``classification`` is the cross-entropy of classifying pairs, with weight 1; ``contrastive``
+        contrasts the two views of each sentence. The settings decide whether both or one of them is
+        used.
 
         Args:
             batch: What :meth:`collate` made: model inputs by column of the corpus, shuffled
@@ -229,7 +234,8 @@ class ConSERT(Learner):
         """Compute the cross-entropy of classifying pairs by their clean embeddings, a scalar.
 
         ``passes`` are the kinds of passes of each sentence through the encoder; ``none`` is the
-        clean one. Without a clean pass the embeddings of the first pass are classified.
+        clean one. Without a clean pass the embeddings of the first pass are classified. The mean is
+        over the pairs of this process.
 
         Args:
             passes_by_name: By column of the corpus (``first``, ``second``) the embeddings (b, h) of
@@ -288,8 +294,8 @@ class ConSERT(Learner):
     ) -> list[torch.Tensor]:
         """Return embedding outputs with noise by which the loss rises (ConSERT's adversarial view).
 
-        The embedding output is the input of the encoder's first layer. The noise is a multiple of
-        the loss's gradient at it.
+        The embedding output is the input of the encoder's first layer. The noise is the loss's
+        gradient at it, by default of length 1 at each token, times the setting ``noise_norm``.
 
         Args:
             loss: The classification loss, a scalar.
@@ -331,6 +337,7 @@ class ConSERT(Learner):
         for index, kind in enumerate(self.passes):
             # A change of the embedding output.
             transform: Transform | None = None
+            # Functions of the embedding output and the mask, by the name of the kind.
             if kind in CUTOFFS:
                 transform = partial(
                     CUTOFFS[kind], rate=getattr(self, f"{kind}_rate"), generator=generator
@@ -340,6 +347,8 @@ class ConSERT(Learner):
             tokens = dict(batch[name])
             if kind == "shuffle":
                 tokens["position_ids"] = batch["positions"][f"{name} {index}"]
+            # The generator is passed too: if the backward pass computes a chunk again, its state is
+            # restored, and the cutoff is the same.
             yield self.student.embed(tokens, transform=transform, generator=generator)
 
 
@@ -399,7 +408,7 @@ class CLEAR(ContrastiveLearner):
         """
         student = self.student
         operator_names = (self.first, self.second)
-        # Functions of words and a generator that return new words.
+        # Functions of words and a generator that return new words, made from the method's settings.
         self.operators = [OPERATORS[name](self) for name in operator_names]
         # Whether other processes can make batches: they cannot share WordNet's open files, from
         # which synonyms may come.
@@ -410,6 +419,7 @@ class CLEAR(ContrastiveLearner):
             )
             model = student.language_model if student.language_model is not None else student.model
             if len(student.backbone.tokenizer) > model.get_input_embeddings().num_embeddings:
+                # The new rows are random.
                 model.resize_token_embeddings(len(student.backbone.tokenizer), mean_resizing=False)
         self.projector: torch.nn.Module = torch.nn.Identity()
         if self.projection == "mlp":
@@ -433,7 +443,7 @@ class CLEAR(ContrastiveLearner):
             masked language modelling has a weight, ``hidden``, the unchanged sentences with tokens
             hidden, and ``labels``, their true ids.
         """
-        # Functions from a text to a text.
+        # Functions from a text to a text: they split at white space and join by blanks.
         changes = [texts.word_augmentation(operator, rng) for operator in self.operators]
         view_texts = [change(text) for change in changes for text in self.texts_of(rows)]
         batch: Batch = {"views": self.inputs_of_texts(view_texts)}

@@ -19,6 +19,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save
 
+from stsbench.core.cards import PositiveInt
 from stsbench.core.errors import TrainingError, translate_errors
 from stsbench.core.files import write_atomically
 from stsbench.core.wording import format_count
@@ -115,7 +116,8 @@ class StandaloneMethod(ABC):
     """The name of the trainer that it needs."""
     needs: ClassVar[tuple[str, ...]] = ("text",)
     """The columns of a corpus that it learns from."""
-    epochs: int = 1
+    batch_size: PositiveInt
+    epochs: PositiveInt = 1
 
     @abstractmethod
     def prepare(self, columns: Columns, seed: int) -> PreparedTraining:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
@@ -172,6 +173,18 @@ def test_a_task_that_cannot_be_scored_costs_its_own_cells(place, monkeypatch, wo
     assert len(heard.failed) == 2 and all(one.startswith("plain on pets: ") for one in heard.failed)
     assert not any("tried again" in line for line in heard.noticed), "it would fail again"
     assert heard.pace.failed_cells == 2
+
+
+def test_an_encoder_that_cannot_be_sent_to_workers_costs_all_its_cells(place, monkeypatch, workers):
+    locked = Plain("locked", "locked-1")
+    vars(locked)["lock"] = Lock()
+    monkeypatch.setattr("tests.bench.cluster.test_executor.UNSTEADY", locked)
+    encoders = ["tests.bench.cluster.test_executor:UNSTEADY", ALL[-1]]
+    heard = Heard()
+    found = spread(workers, plan_of(place, None, monkeypatch, encoders=encoders), heard)
+    assert [one.encoder for one in found] == ["steady"] * 3
+    assert len(heard.failed) == 1 and "locked: cannot be sent to another process" in heard.failed[0]
+    assert (heard.pace.scored_cells, heard.pace.failed_cells) == (3, 3)
 
 
 @needs_ray

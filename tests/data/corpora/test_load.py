@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -614,4 +615,4 @@ def test_ordered_text_is_left_whole(tmp_path, monkeypatch, facts):
 def test_an_outline_tells_how_many_rows_where_the_cards_do(tmp_path, facts, described):
     card = little_recipe("simcse", data=CorpusSection(corpus="allnli", **facts))
     plan = TrainPlan(name="little", card=card, seed=0, out=tmp_path)
-    assert summarise_plan(plan)["corpus"] == described
+    assert summarise_plan(plan, msgspec.to_builtins(card))["corpus"] == described

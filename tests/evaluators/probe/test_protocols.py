@@ -84,8 +84,11 @@ def test_optimisers_are_read(text, expected):
         ("adam,momentum=0.9", "unknown setting of optimiser 'adam' 'momentum'"),
         ("sgd,momentun=0.9", "'momentum'"),
         ("sgd,lr=fast", "'fast' is not a number"),
-        ("sgd", "needs a learning rate"),
-        ("adam,lr=nan", "needs a learning rate"),
+        ("sgd", "needs a finite learning rate above 0"),
+        ("adam,lr=nan", "needs a finite learning rate above 0"),
+        ("sgd,lr=inf", "needs a finite learning rate above 0"),
+        ("sgd,lr=0.1,momentum=-1", "momentum must be from 0 to below 1"),
+        ("sgd,lr=0.1,momentum=nan", "momentum must be from 0 to below 1"),
     ],
 )
 def test_wrong_optimisers_are_named(text, message):
