@@ -116,6 +116,8 @@ def overlap_command(
 def load_tasks(names: Sequence[str] | str, data: Path | None, catalogue: Catalogue) -> list[Task]:
     """Return the tasks of these names, or all tasks that need no network.
 
+    The data of a task are read at their first use, not here.
+
     Args:
         names: Tasks and suites, or a comma list of them; empty for all tasks.
         data: The folder of data; None for the default one.
@@ -208,7 +210,8 @@ def _count_matches(
     sentence_kinds = [
         matches.kind_by_text[text] for text in sentences if text in matches.kind_by_text
     ]
-    # For each item the kind of match of each of its sentences, None for one that is not found.
+    # For each item the kind (text) of match of each of its sentences, None for one that is not
+    # found. An item counts if any sentence of it is found.
     n_held_items = sum(map(any, matches.kinds_by_item(split)))
     return {
         "task": task,
@@ -306,9 +309,12 @@ def _make_sentence_keys(split: Split) -> _TestKeys:
     The key of a text is its letters and digits in lower case: two texts with the same key count as
     the same sentence.
 
+    Args:
+        split: The test. ``sides`` are its columns of sentences: one, or two for pairs.
+
     Returns:
-        The keys of each item's sentences, the distinct keys of all sentences, and the set of both
-        keys of each item with two sentences.
+        The keys (bytes) of each item's sentences, the distinct keys of all sentences, and the set
+        of both keys of each item with two sentences.
     """
     from stsbench.data.corpora.overlap import letters_and_digits
 
@@ -328,7 +334,7 @@ def _count_shared(task: str, keys: _TestKeys, other_task: str, other_keys: _Test
 
     Args:
         task: The name of the test.
-        keys: The keys of its sentences.
+        keys: The keys of its sentences; a key is the letters and digits of a text.
         other_task: The name of the other test.
         other_keys: The keys of the other test's sentences.
 

@@ -70,11 +70,13 @@ def parity_command(
         store=store_folder,
         catalogue=catalogue,
     )
+    # The user gives the margin in points; scores are not times 100.
     parity = _compare_encoders(specs, plan, margin=margin / 100)
     if as_json:
         _print_parity_json(parity)
     else:
         _print_parity(parity)
+    # ``same``: to rounding, or so near that it does not matter.
     if parity.verdict == UNKNOWN:
         return EXIT_USER_ERROR
     return 0 if parity.same else EXIT_DIFFERENCE
@@ -83,9 +85,8 @@ def parity_command(
 def _compare_encoders(specs: Sequence[str], plan: RunPlan, *, margin: float) -> Parity:
     """Embed the same sentences by two encoders, score both, and judge whether they are the same.
 
-    The sentences are those of the tasks, and unusual ones (long, empty) that encoders may treat
-    differently. The latter are left out if an encoder is a file of embeddings, which has no others
-    than those of the tasks.
+    The sentences are those of the tasks and, unless an encoder is a file of embeddings, which has
+    no others, unusual ones (long, empty) that encoders may treat differently.
 
     Args:
         specs: The two encoders.
@@ -112,7 +113,6 @@ def _compare_encoders(specs: Sequence[str], plan: RunPlan, *, margin: float) -> 
     encoders = [load_named(spec, catalogue=plan.catalogue) for spec in specs]
     context = RunContext(plan, RunCallbacks().with_raised_failures())
     planned_tasks = list(context.tasks.values())
-    # Each sentence with its kind, for the table of cosines.
     kinds_and_texts = [(TASK_SENTENCES, text) for text in select_sentences(planned_tasks)]
     # Without what transforms their embeddings, such as whitening.
     bases = [base_encoder(encoder.encoder) for encoder in encoders]
@@ -125,6 +125,7 @@ def _compare_encoders(specs: Sequence[str], plan: RunPlan, *, margin: float) -> 
         for spec, encoder in zip(specs, encoders, strict=True):
             callbacks = display.make_callbacks(spec, on_notice=print_error).with_raised_failures()
             embedder = context.make_embedder(encoder, planned_tasks, callbacks)
+            # The embeddings of the texts, one row each, and a result per task.
             measurements.append(measure_encoder(embedder, texts, callbacks))
     first, second = (
         EncoderEmbeddings(
@@ -150,6 +151,7 @@ def _print_parity_json(parity: Parity) -> None:
         parity: The result of the comparison; its attributes become keys of the JSON object.
     """
     names = ("verdict", "reasons", "forms", "rows", "distance", "strays", "neighbour", "kept")
+    # Named tuples become dicts.
     fields = {name: _tuples_to_dicts(getattr(parity, name)) for name in names}
     print_json(
         {

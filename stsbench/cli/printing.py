@@ -42,13 +42,15 @@ MIN_WIDTH, UNLIMITED_WIDTH = 20, 10_000
 def line_width(*, stderr: bool = False) -> int:
     """Return how many characters a line may have: the user's setting, or the terminal's width.
 
-    Into a file or pipe, without a setting, it is a number so large that no line is broken.
+    Into a file or pipe, without a setting, it is a number so large that no line is broken. It is
+    never less than ``MIN_WIDTH``.
 
     Args:
         stderr: Whether the line is printed on stderr instead of stdout.
     """
     stream = sys.stderr if stderr else sys.stdout
     own_width = shutil.get_terminal_size().columns if stream.isatty() else UNLIMITED_WIDTH
+    # The user's setting is None if there is none.
     return max(settings.terminal_columns() or own_width, MIN_WIDTH)
 
 
@@ -108,7 +110,7 @@ def write_or_print(
 
     Args:
         content: The text or figure.
-        out: The file; None to print the text.
+        out: The file; None to print the text (a figure needs a file).
         fmt: The format of a figure; empty for the one that the file's name ends in.
         silent: Whether to print no line about the file.
     """
@@ -128,7 +130,7 @@ def write_records(path: Path, records: Sequence[Mapping[str, Any]], heads: Seque
     Args:
         path: The file to write.
         records: A mapping per row.
-        heads: The columns of the CSV file: keys of the records.
+        heads: The keys that are the first columns of a CSV file; other keys of the records follow.
     """
     # Imports numpy.
     from stsbench.boards.render.text import records_to_csv
@@ -166,10 +168,12 @@ def print_error(problem: object, *, about: str = "") -> None:
         problem: An error or a text; cut if it is very long.
         about: The encoder or task of the problem, printed before it unless the error names it.
     """
+    # error_prefix: ``about`` and a colon, or empty.
     prefix = f"stsbench: {error_prefix(about, problem)}"
     # Messages name parameters of functions, which here become options of the command line.
     message, hint = replace_parameters_by_options(str(problem)), ""
     if isinstance(problem, StsbenchError):
+        # The hint is empty if nothing is known that helps.
         message, hint = describe_error(problem)
     if not sys.stderr.isatty():
         line = f"{message}; {hint}" if hint else message
@@ -290,6 +294,7 @@ def print_traceback(error: BaseException) -> None:
     exception: traceback.TracebackException | None = printed
     # From the error to its cause, to the cause of that, and so on.
     while exception is not None:
+        # The positions of the calls in the user's own code.
         own_frames = (
             index
             for index, frame in enumerate(exception.stack)
@@ -324,6 +329,7 @@ def show_count(label: str) -> Iterator[Callable[[int, int], None]]:
     with ExitStack() as stack:
 
         def update(done: int, total: int) -> None:
+            # A bar on a terminal, lines elsewhere, begun by the first call; "work" is its only job.
             if not displays:
                 displays.append(stack.enter_context(show_work(label)))
             displays[0].update("work", done, total, label=label)
@@ -340,7 +346,8 @@ def select_trusted(results: Iterable[Result], catalogue: Catalogue) -> list[Resu
 
     The per-item columns hold one value per scored pair or sentence, from which the score is
     recomputed. A result with another score is left out, and a line says so. A result without
-    columns is returned, and one line says how many there are.
+    columns, or one that cannot be recomputed for another reason, is returned; one line says how
+    many such results there are.
 
     Args:
         results: The results.

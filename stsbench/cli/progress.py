@@ -95,6 +95,7 @@ class RunProgress:
         # A cell is one score: an encoder on a task, by a protocol, with a seed. It is known if its
         # result existed before the run.
         self.total_cells = 0
+        # The number of different seeds of evaluation.
         self.n_seeds = 0
         self.known_cells = 0
         self.scored_cells = 0
@@ -126,6 +127,7 @@ class RunProgress:
         if self.log is not None and self.settings:
             write_atomically(self.log.with_suffix(".toml"), self.settings.encode())
         cells = [cell for plan in encoder_plans for cell in plan.cells]
+        # The values are the results, the keys their cells.
         known_results = [
             result for plan in encoder_plans for result in plan.current_results.values()
         ]
@@ -149,6 +151,7 @@ class RunProgress:
             encoders=len(encoder_plans),
             cells=self.total_cells,
             known=self.known_cells,
+            # None for an encoder that is still to be fitted on texts.
             sentences=sum(plan.sentences_to_embed or 0 for plan in encoder_plans),
         )
 
@@ -217,12 +220,13 @@ class RunProgress:
                 is empty for this process. ``fraction`` is the finished share of the job, from 0 to
                 1.
         """
-        # "work" is the bar for all workers together.
+        # bar_ids has a key per bar that was ever shown: the worker, or "work" for all together.
         workers = {*self.display.bar_ids, *jobs_by_worker} - {"work"}
         for worker in workers:
             job = jobs_by_worker.get(worker) or JobProgress(label="waiting")
             status = ""
             if job.fraction:
+                # A list of one text, or empty while the time is unknown.
                 time_left = self.display.describe_time_left(worker, job.fraction, total=1.0)
                 status = ", ".join([f"{job.fraction:.0%}", *time_left])
             label = shorten_line(f"{worker} {job.label}".strip(), MAX_LABEL)
@@ -244,6 +248,7 @@ class RunProgress:
         if len(self.encoder_plans) > n_names:
             seed = f" training seed {result.train_seed}{seed}"
         count = f"{self.known_cells + self.scored_cells}/{self.total_cells}"
+        # ``result.run`` says how the result was made: the ``seconds``, the number of ``tries``.
         self._print_and_log(
             "scored",
             f"[{count}] {result.encoder} {result.task}{seed} {100 * result.score:.2f} "
@@ -265,11 +270,12 @@ class RunProgress:
         self._print_and_log("noticed", notice, is_printed=False, line=notice)
 
     def on_failure(self, label: str, error: Exception) -> None:
-        """Print a failure, and raise the exit code.
+        """Print a failure, and raise the exit code to the error's if that is higher.
 
         * The same failure is printed once: missing data fail for every encoder and seed alike.
-        * Tasks without data fail before the run is planned. The first is printed at once. The
-          others are collected, for :meth:`report_tasks_without_data` to print them together.
+        * Tasks without data (SourceError) fail before :meth:`on_plan` sets ``encoder_plans``. The
+          first is printed at once. The others are collected in ``tasks_without_data``, and printed
+          together later.
         * The traceback of a bug is printed too.
 
         Each failure is written into the log once.
@@ -285,6 +291,7 @@ class RunProgress:
         if line in self.failures:
             return
         self.failures[line] = label, reason
+        # The text is only logged: print_error prints the error below.
         self._print_and_log("failed", f"failed: {line}", is_printed=False, what=label, why=reason)
         is_before_plan = not self.encoder_plans
         if isinstance(error, SourceError) and is_before_plan:
@@ -313,9 +320,11 @@ class RunProgress:
         self.tasks_without_data.clear()
 
     def end(self) -> None:
-        """Print how many scores a run has made, had already and could not make, and its time.
+        """Print how many scores a run has made and had already, its failures and its time.
 
-        Nothing is printed for a run that had no scores to make.
+        Nothing is printed for a run without cells. A cell is one score: an encoder on a task, by a
+        protocol, with a seed. It is known if its result existed before the run. A failure counts
+        once, however many cells it concerns.
         """
         if not self.total_cells:
             return
@@ -340,7 +349,7 @@ class RunProgress:
     def _print_and_log(
         self, event: str, text: str, /, *, is_printed: bool = True, **values: object
     ) -> None:
-        """Print an event of a run, as text for people or JSON for programs, and write the log.
+        """Print an event of a run on stderr, as text or as a line of JSON, and write the log.
 
         ``self.events`` says whether to print JSON. ``self.log`` is the path of the log, or None.
 
@@ -372,6 +381,7 @@ def describe_origin(results: Iterable[Result], folder: Path | None) -> str:
         An installed stsbench knows no commit: `` (in results, made by stsbench 0.1.0)``. Empty if
         there are no results.
     """
+    # format_some: the first three, and how many more there are.
     makers = list(dict.fromkeys(map(_describe_maker, results)))
     return f" (in {folder}, made by {format_some(makers)})" if makers else ""
 
@@ -390,8 +400,9 @@ class ReproductionProgress(RunProgress):
     def on_failure(self, label: str, error: Exception) -> None:
         """Print why the training or scoring of a table's row failed, and raise the exit code.
 
-        Each reason is printed once, because many rows share a base model or a text that is missing.
-        The traceback of a bug is printed too.
+        The exit code is raised to the error's if that is higher. Each reason is printed once,
+        because many rows share a base model or a text that is missing. The traceback of a bug is
+        printed each time.
 
         Args:
             label: The row.
@@ -469,6 +480,7 @@ def train_progress(plan: TrainPlan, prefix: str = "") -> Iterator[OnProgress]:
             # The point of the training curve holds the values of a validation. It is None if this
             # step had none.
             if not is_on_terminal and progress.point is not None:
+                # NOT_LOSSES: its step, score and other values that are no losses.
                 losses = [
                     f"{name.replace('_', ' ')} {value:.4g}"
                     for name, value in progress.point.items()

@@ -141,9 +141,11 @@ def _make_boards(
             catalogue=plan.catalogue,
             results=results,
             results_folder=plan.results_folder,
+            # No published scores beside those of the results.
             show="measured",
         ).make_boards(suite)
         missing.extend(table_set.omitted)
+        # In notes, what a user of Python is advised to do becomes a command.
         return [
             replace(table, measured_notes=notes_with_commands(table.measured_notes))
             for table in table_set.tables
@@ -210,7 +212,7 @@ def _read_trusted_results(
             and on those whose score is wrong.
 
     Returns:
-        The results by the name of the encoder, and a line on those that could not be verified.
+        The current results by the encoder's name, and a line on those that could not be verified.
     """
     from stsbench.api.selection import select_results
     from stsbench.evaluators.belief import believe
@@ -225,6 +227,7 @@ def _read_trusted_results(
         missing.extend(
             f"results: {problem.message}" for problem in directory.result_folder.problems
         )
+        # The encoders with current or older results.
         measured_names = {result.encoder for result in directory.result_folder.all_results}
         for spec, name in names_by_spec.items():
             with _collect_error("results", missing):
@@ -241,9 +244,11 @@ def _read_trusted_results(
                     location=plan.results_folder,
                 )
         all_results = [result for results in by_encoder.values() for result in results]
+        # On the older results of these encoders; empty if there are none.
         if omitted_notice := directory.describe_omitted(all_results):
             missing.append(omitted_notice)
         with show_count(CHECKING_LABEL) as progress:
+            # ``results``: all but those with a wrong score, which are ``problems``.
             verified = believe(all_results, plan.catalogue, progress)
         missing.extend(f"results: {problem.message}" for problem in verified.problems)
         notice = verified.notice

@@ -74,9 +74,11 @@ def reproduce_command(
     # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     TypedOptions.from_context(context).forbid_beside("--dry-run", "--out")
-    # Refused here, not after hours of training.
+    # "json", that of the file's ending, or TERMINAL without a file. An unknown one is refused here,
+    # not after hours of training.
     fmt = choose_format(TERMINAL, out, as_json=as_json)
     look_up("format", fmt, {TERMINAL: None, **WRITERS})
+    # The rows of the table; with ``small`` by small recipes in place of the paper's.
     ablation = load_ablation(table, catalogue, small=small)
     base = resolve_spec(base, catalogue)
     if small and not base:
@@ -91,6 +93,7 @@ def reproduce_command(
         device=device,
         deterministic=deterministic,
         catalogue=catalogue,
+        # As words of a command line, for the printed command that resumes a stopped training.
         options=retype_options(
             context, "--corpora", "--data", "--cards", "--device", "--deterministic"
         ),
@@ -100,6 +103,7 @@ def reproduce_command(
         environment=environment,
         base=base,
         extra_values=parse_assignments(assign),
+        # Without seeds of the user's the recipe's own count.
         seeds=parse_seeds(seeds) if seeds else (),
     )
     if dry_run:
@@ -125,7 +129,9 @@ def _reproduce(reproduction: Reproduction, fmt: str, out: Path | None) -> int:
     scoring = RunCallbacks(
         on_result=_print_scored, on_failure=progress.on_failure, on_notice=progress.on_notice
     )
+    # _show_training shows the progress of one training.
     callbacks = TrialCallbacks(training=partial(_show_training, reproduction), scoring=scoring)
+    # Trains what is not trained yet and scores all; the table has the paper's numbers too.
     measured_table = reproduction.run_ablation(callbacks)
     if fmt == "terminal":
         # show="measured" prints all columns: those with the paper's numbers count as measured too.
@@ -173,12 +179,13 @@ class ReproductionForecast(NamedTuple):
 def _forecast_trials(reproduction: Reproduction) -> ReproductionForecast:
     """Forecast how long the trainings of a paper's table take; nothing is trained.
 
-    * For a complete training it is the time that it took.
-    * For another one that takes as long as a complete one, by its recipe, it is that time.
-    * For any other training it is unknown, None.
+    Recipes that differ in fractions alone, such as the learning rate, take equally long. A training
+    gets the time that a complete training of such a recipe took: of several the last one, also for
+    a training that is complete itself. Without a complete one the time is unknown, None.
 
     Args:
-        reproduction: The trainings, each a trial: one recipe with one seed.
+        reproduction: The trainings, each a trial: one recipe with one seed. The ``state`` of a
+            trial is "complete", "unfinished" or "missing".
 
     Returns:
         A forecast per training, and what is missing for them, such as a corpus.
@@ -249,6 +256,7 @@ def _forecast_reproduction(reproduction: Reproduction, *, as_json: bool) -> int:
         label = " = ".join(trial.rows)
         duration = format_duration(trial.seconds) if trial.seconds else "?"
         cells.append([label, str(trial.seed), trial.state, duration])
+    # Without columns of names, no text is abbreviated.
     print_rows(
         ["row", "seed", "state", "time of training"], cells, number_columns=[1, 3], name_columns=()
     )
@@ -272,8 +280,8 @@ def _forecast_reproduction(reproduction: Reproduction, *, as_json: bool) -> int:
 def _cost_key(card: RecipeCard) -> str:
     """Return a text that is equal for recipes whose trainings take equally long.
 
-    Recipes with the same text may differ in their learning rate and in other fractions, such as
-    temperatures and weights, on whose values the time does not depend.
+    Recipes with the same text may differ in their learning rate, and in the fractions (floats) of
+    ``params`` and ``student``, such as temperatures and weights: the time does not depend on these.
 
     Args:
         card: The recipe.

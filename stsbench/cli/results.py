@@ -39,6 +39,7 @@ def update_command(
     catalogue = opt.make_catalogue(cards)
     with show_count("results done") as progress:
         update = update_intervals(results, catalogue, lock, progress)
+    # 2 if a file cannot be read or its score contradicts its items.
     exit_code = EXIT_USER_ERROR if update.problems else 0
     if as_json:
         print_json(
@@ -46,9 +47,11 @@ def update_command(
                 "exit": exit_code,
                 "updated": [_to_json(interval) for interval in update.updated],
                 "current": update.n_current,
+                # The results whose interval could not be computed.
                 "unchanged": len(update.unknown),
                 "problems": [problem.message for problem in update.problems],
                 "lock": None if lock is None else str(lock),
+                # Of the lock file's rows, those with a new interval, and all.
                 "updated_rows": len(update.updated_cells),
                 "rows": update.n_cells,
             }
@@ -63,7 +66,8 @@ def _to_json(interval: UpdatedInterval) -> dict[str, Any]:
 
     Args:
         interval: The result with its new interval, the earlier interval, and the names of the
-            methods that both were computed by.
+            methods that both were computed by. An interval is its lower and its upper bound; like
+            the score, they are not times 100.
     """
     result = interval.result
     return {
@@ -136,6 +140,7 @@ def pack_command(
 
     with show_count("results done") as progress:
         transfer = pack_columns(results, out, progress)
+    # 2 if there are problems or nothing was written, else 0.
     return _print_transfer(transfer, f"packed into {out}", "without per-item columns", as_json)
 
 
@@ -160,10 +165,13 @@ def unpack_command(
 
     # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
+    # A function that returns the gold scores and labels, which packed columns lack, of a result's
+    # split; None if they are not on this machine.
     read_data = make_data_reader(catalogue, data)
     with show_count("results done") as progress:
         transfer = unpack_columns(results, packed, read_data, progress)
     has_data = find_data_folder(data) is not None
+    # 2 if there are problems or nothing was written, else 0.
     return _print_transfer(
         transfer, f"completed in {results}", "that had their columns already", as_json, has_data
     )

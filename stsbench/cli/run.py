@@ -166,8 +166,9 @@ def _check_options(typed: TypedOptions, executor: str) -> None:
     """Raise StsbenchError if an option was typed that would have no effect.
 
     Args:
-        typed: The options that the user typed. ``forbid_beside`` names one of them, then those that
-            have no effect beside it.
+        typed: The options that the user typed. ``forbid_beside`` names an option, then those that
+            have no effect beside it; ``forbid_without`` those that have no effect without it.
+            ``forbid`` names a reason, then the options that have no effect for it.
         executor: Where to run: "local", or otherwise in other processes.
     """
     typed.forbid_beside("--dry-run", "--verbose", "--plot", "--clean")
@@ -232,7 +233,9 @@ def _score(
 
     folder = plan.results_folder
     with run_progress(folder, format_settings(plan), events=as_json) as progress:
+        # The results made now, and those that existed and are still valid.
         results = list(run(plan, progress.callbacks()))
+        # Prints how many scores were made, and in what time.
         progress.end()
     if as_json:
         print_json(
@@ -241,6 +244,7 @@ def _score(
                     json.loads(result_to_json(result)) | {"signature": format_signature([result])}
                     for result in results
                 ],
+                # The printed line of each failure; the values are pairs of what failed and why.
                 "failures": [*progress.failures],
             }
         )
@@ -291,7 +295,8 @@ def _print_bare_score(plan: RunPlan) -> int:
         results = list(run(plan, progress.callbacks()))
         progress.end()
     results_by_task = [[result for result in results if result.task == task] for task in tasks]
-    # For each seed the mean over the tasks; the printed number is the mean over seeds.
+    # For each seed the mean over the tasks, empty if a task lacks a seed that another has; the
+    # printed number is the mean over seeds.
     task_mean_by_seed = seed_means(results_by_task)
     if progress.exit_code == 0 and task_mean_by_seed:
         print_text(format_points(fmean(task_mean_by_seed)))
@@ -335,6 +340,7 @@ def _forecast(plan: RunPlan, *, as_json: bool) -> int:
     from stsbench.cli.progress import describe_origin, run_progress
 
     with run_progress(out=None, events=as_json) as progress:
+        # Encoders are loaded, and embed a few sentences to measure their speed.
         forecasts = list(forecast_run(plan, progress.callbacks()))
     if as_json:
         print_json(
@@ -372,8 +378,8 @@ def _cell_rows(encoder_plan: EncoderPlan) -> list[list[str]]:
             task, protocol and seed; those whose results exist; and the missing ones.
 
     Returns:
-        Rows of five texts: the encoder's name, the task, the protocol, and lists of the seeds that
-        are done and that are missing.
+        Rows of five texts: the encoder's name, the task, the protocol, and the seeds that are done
+        and that are missing, each as ``seeds 0,1`` or empty.
     """
     tasks_and_protocols = dict.fromkeys((cell.task, cell.protocol) for cell in encoder_plan.cells)
     return [
@@ -422,8 +428,9 @@ def _print_costs(forecasts: Sequence[EncoderForecast]) -> None:
 
     Args:
         forecasts: A forecast per encoder that still has scores to make. Its times are in seconds,
-            None if they cannot be estimated. ``sentences_to_embed`` is None for an encoder that is
-            still to be fitted on texts.
+            None if they cannot be estimated; None is printed as ``UNMEASURED_SYMBOL``. The number
+            ``sentences_to_embed`` is None for an encoder that is still to be fitted on texts;
+            ``tokens_to_send`` is None for an encoder on this machine.
     """
     rows = []
     for forecast in forecasts:
@@ -473,14 +480,16 @@ def _forecast_to_json(forecast: EncoderForecast) -> dict[str, object]:
 
     Returns:
         ``name`` is the encoder's name; ``done`` and ``missing`` are the scores (task, protocol,
-        seed) that exist and that are to be made; ``to_embed`` is the number of sentences to embed,
-        ``tokens`` about how many tokens a server is sent for them. ``embedding`` is the time in
-        seconds to embed these sentences, ``seconds`` the time to score; each is None if it cannot
-        be estimated.
+        seed) that exist and that are to be made. ``to_embed`` is the number of sentences to embed,
+        None for an encoder that is still to be fitted. ``tokens`` is about how many tokens a server
+        is sent for them, None for an encoder on this machine. ``embedding`` is the time in seconds
+        to embed these sentences, ``seconds`` the time to score; each is None if it cannot be
+        estimated.
     """
     encoder_plan = forecast.encoder_plan
     return {
         "name": encoder_plan.name,
+        # The keys of current_results are the scores that exist.
         "done": list(map(dataclasses.asdict, encoder_plan.current_results)),
         "missing": list(map(dataclasses.asdict, encoder_plan.missing_cells)),
         "to_embed": encoder_plan.sentences_to_embed,

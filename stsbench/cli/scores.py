@@ -96,6 +96,7 @@ def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bo
         for scored_task in scored_tasks:
             suffix = f", {scored_task.encoder}" if len(encoders) > 1 else ""
             _print_classes(scored_task.results, suffix)
+    # The lines of means over tasks or seeds.
     means = [line for line in lines if line.is_mean]
     interval_methods = dict.fromkeys(result.interval_method for result in results)
     if any(line.interval for line in means):
@@ -118,6 +119,7 @@ def _print_signatures(scored_tasks: Sequence[ScoredTask]) -> None:
     """
     for encoder_tasks in group_by(scored_tasks, lambda scored_task: scored_task.encoder).values():
         results = [result for scored_task in encoder_tasks for result in scored_task.results]
+        # protocol_part: equal for protocols whose scores are comparable.
         results_by_scoring = group_by(
             results, lambda result: (protocol_part(result.protocol), result.split)
         )
@@ -165,6 +167,7 @@ def print_boards(results: Sequence[Result], catalogue: Catalogue) -> None:
         results: The results of several encoders.
         catalogue: The cards of encoders, tasks and suites.
     """
+    # protocol_part: equal for protocols whose scores are comparable.
     results_by_protocol = group_by(results, lambda result: protocol_part(result.protocol))
     for protocol_results in results_by_protocol.values():
         splits_by_task = {result.task: result.split for result in protocol_results}
@@ -192,6 +195,7 @@ def _choose_suites(tasks: Sequence[str], catalogue: Catalogue) -> Iterator[tuple
         The name of each suite (empty for the last one), and the suite.
     """
     remaining = list(tasks)
+    # By name, the suites all of whose tasks are among these.
     suites = suites_within(tasks, catalogue)
     largest_first = sorted(suites.items(), key=lambda name_and_suite: -len(name_and_suite[1].tasks))
     for name, suite in largest_first:
@@ -232,6 +236,7 @@ def _task_lines(
     yield ScoreLine(
         encoder=scored_task.encoder,
         task=f"{_task_label(first)} {symbol}".rstrip(),
+        # With the deviation over seeds if there are several.
         score=_format_mean([result.score for result in results]),
         # The accuracy of always answering the most frequent class; empty for tasks without classes.
         majority=format_points(first.scores.get("majority")),
@@ -239,7 +244,9 @@ def _task_lines(
         n=str(first.n),
         protocol=format_protocol(first.task, first.protocol, catalogue),
     )
+    # By the name, such as "without wiki1m": the clean score of each seed, if all seeds have one.
     for name, clean_scores in common_clean_scores(results).items():
+        # The score is None if too few items are left.
         scores = [clean.score for clean in clean_scores if clean.score is not None]
         has_all_scores = len(scores) == len(clean_scores)
         clean_interval = clean_scores[0].interval if len(clean_scores) == 1 else None
@@ -257,7 +264,11 @@ def _task_lines(
 
 
 def _seed_line(result: Result) -> ScoreLine:
-    """Return the line of one seed of a task, below the line of their mean."""
+    """Return the line of one seed of a task, below the line of their mean.
+
+    The seed is that of training, or of evaluation if nothing was trained; both, as ``1/2``, if
+    something was trained and the seed of evaluation is not 0.
+    """
     return ScoreLine(
         encoder="",
         task=f"  seed {_format_seed(result)}",
@@ -278,6 +289,7 @@ def _subset_lines(result: Result) -> Iterator[ScoreLine]:
     if metric is None:
         return
     for name, values in result.per_subset.items():
+        # format_points: times 100 as text, empty for None.
         yield ScoreLine(
             encoder="",
             task=f"  {name}",
@@ -301,6 +313,7 @@ def _suite_lines(
     """
     for suite in suites_within(list(results_by_task), catalogue).values():
         suite_results = [results_by_task[task] for task in suite.tasks]
+        # The mean over the tasks for each seed; empty if the tasks have different seeds.
         scores = seed_means(suite_results)
         if not suite.average or len(suite_results) < 2 or not scores:
             continue
@@ -312,6 +325,7 @@ def _suite_lines(
         yield ScoreLine(
             encoder=encoder,
             task=f"mean of {suite.name}",
+            # The mean over the seeds, with their deviation if there are several.
             score=_format_mean(scores),
             majority=format_points(majority),
             interval=format_interval(compute_mean_interval(suite_results)),

@@ -100,8 +100,8 @@ def show_command(
 def _resolve_name(name: str, catalogue: Catalogue) -> str:
     """Return the id of the card that a title, or a task's name in the benchmark MTEB, stands for.
 
-    A name that is neither is returned as it is. All cards are read for their titles, which takes
-    time; so the caller tries the name as an id first.
+    The label of an encoder's row in a paper's table counts as a title. Any other name is returned
+    as it is. All cards are read for their titles, so the caller tries the name as an id first.
 
     Args:
         name: The name as the user wrote it.
@@ -121,9 +121,8 @@ def _resolve_name(name: str, catalogue: Catalogue) -> str:
 def _find_cards(name: str, catalogue: Catalogue) -> list[tuple[str, CardFields]]:
     """Return the kind and the fields of each card, run, table or protocol with a name.
 
-    Several kinds may have the same name. A recipe is left out if there is an encoder of its name,
-    whose fields include the recipe's. A training run is left out beside its encoder or recipe, for
-    the same reason.
+    Several kinds may have the same name. A recipe or run is left out beside an encoder of its name,
+    and a run beside a recipe.
 
     Args:
         name: The name.
@@ -158,7 +157,7 @@ def _unknown_name(name: str, catalogue: Catalogue) -> UnknownName:
     """
     from stsbench.data.task_names import known_names
 
-    # The ids of encoders and of recipes.
+    # The ids of encoders and of recipes; known_names are the names of tasks and suites.
     cards = [card for kind in ("baselines", "trainers") for card in catalogue.paths(kind)]
     names = [
         *known_names(catalogue),
@@ -195,7 +194,7 @@ def _encoder_fields(name: str, catalogue: Catalogue) -> CardFields | None:
         return None
     card = catalogue.encoder(stem)
     if params or catalogue.is_own("baselines", stem):
-        # Imports torch; the project's own cards are known to be right.
+        # An unknown parameter is an error. Imports torch; the project's own cards are right.
         _check_keys({**card.params, **params}, card.kind)
     if params:
         # No published score is of the encoder with other parameters. Secrets in parameters are not
@@ -247,16 +246,18 @@ def _recipe_fields(name: str, catalogue: Catalogue) -> CardFields | None:
         catalogue: The cards.
 
     Returns:
-        Values by the text that is printed before each; None if there is no recipe of the name.
+        By the text that is printed before each: the recipe's values, its runs, the command that
+        trains it, how near it comes to published scores; None if there is no recipe of the name.
     """
     stem = name.partition("+")[0]
     if stem not in catalogue.paths("trainers"):
         return None
     from stsbench.recipes.train_plan import read_recipe
 
+    # With the values behind the plus in place of the card's own.
     recipe = read_recipe(name, catalogue).card
+    # The finished runs of this very name, by seed; they hold the values that were used.
     runs = read_trained_runs(name)
-    # The runs of a recipe with replaced values hold the values that were used.
     if runs and "+" in name:
         values = dict(msgspec.to_builtins(runs[0].card))
     else:
@@ -366,7 +367,8 @@ def _table_fields(name: str, catalogue: Catalogue) -> CardFields | None:
     if name not in list_tables() and not is_file:
         return None
     card = read_table_card(name)
-    # The card writes a column as the name of a task, or as a record with more; and rows likewise.
+    # A column is the name of a task, or a record that names a task or the table whose average it
+    # is. A row is its label, or a record with the label as ``row``.
     columns = [
         column if isinstance(column, str) else column.task or column.average_of
         for column in card.columns
@@ -403,6 +405,7 @@ def _task_fields(name: str, catalogue: Catalogue) -> CardFields | None:
         return None
     fields: CardFields = msgspec.to_builtins(catalogue.task(name))
     if matched_task := find_matched_task(name, catalogue):
+        # A task without subsets in MTEB has the subset "default", which is not printed.
         subset = matched_task.mteb_subset.replace(DEFAULT_SUBSET, "")
         fields["in MTEB"] = f"{matched_task.mteb_task} {subset}".strip()
     return fields
@@ -482,6 +485,7 @@ def _read_curves(name: str) -> list[_TrainingCurve]:
     """
     trained, unfinished = _find_trained_runs(name), _find_unfinished_runs(name)
     if not trained and not unfinished:
+        # The names of the recipe's finished runs with replaced values; a seed stands behind @.
         variants = list_trained_variants(re.split("[+@]", name, maxsplit=1)[0])
         hint = suggest(name, variants)
         if not hint and variants:
@@ -620,7 +624,8 @@ def describe_training(name: str, card: RecipeCard, catalogue: Catalogue) -> str:
     Args:
         name: The recipe, with the values that are replaced.
         card: The recipe's card. ``base`` says what the training starts from: what another recipe
-            has trained, a model of the Hub, a model of the user's, or nothing.
+            has trained (``recipe``), a checkpoint of the Hub (``model``), a checkpoint of the
+            user's (``note`` describes it), or nothing (``SCRATCH``: "trained from scratch").
         catalogue: The cards of corpora.
     """
     base, corpus = card.base, card.data.corpus
@@ -651,6 +656,7 @@ def _describe_corpus(corpus: str, catalogue: Catalogue) -> str:
     if card.tasks:
         return f"{corpus}, text of the evaluation data"
     hub = f", or {card.repo} of the Hub" if card.repo else ""
+    # The file's path in a folder of corpora, or else that in the Hub's repository.
     file = card.file or card.path
     return f"{corpus}: the file {file} in STSBENCH_CORPORA{hub}, or --text FILE"
 
