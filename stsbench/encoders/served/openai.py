@@ -391,6 +391,7 @@ class OpenAIEncoder:
         probe = len(sentences)
         # It has the first embeddings of texts that are sent again, by number, to compare them.
         repeated = RepeatedTexts(phases, probe)
+        # Bytes, empty before the first run of several texts.
         if self._history.probe:
             repeated.embeddings[probe] = np.frombuffer(self._history.probe, dtype="<f4")
         # Whether each text's embedding is still to be passed on: not for blank ones.
@@ -425,6 +426,7 @@ class OpenAIEncoder:
                     take_answer=take_answer,
                     stop=stop,
                 )
+                # Does nothing if it is stored already, or None because it has not been embedded yet.
                 self._store_probe(repeated.embeddings.get(probe))
 
     def _store_probe(self, embedding: FloatArray | None) -> None:

@@ -404,7 +404,7 @@ class Backbone:
                 model(input_ids=torch.ones((1, 2), dtype=torch.long))
             return model
 
-        # How to load the model, for the backend, which may load it in torch or export it.
+        # The backend loads the model in torch by this, or exports it: both are called the same way.
         network = Network(
             folder=checkpoint.weights[0].parent,
             state={  # all that can change its numbers: an export is found again by this

@@ -629,6 +629,7 @@ def embed_in_one_pass(
         if engine.store.monitor is not None and engine.store.folder is not None:
             engine.store.monitor.record_probes()
     encoders = cast(list[TransformerEncoder], [engine.encoder for engine in engines])
+    # What is added to it, the embeddings of all encoders side by side, goes to the engines' stores.
     store = _SplitStore([engine.store for engine in engines])
     Engine(_SharedForward(base, encoders), store, on_progress=progress).prepare(sentences)
 
