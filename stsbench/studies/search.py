@@ -72,6 +72,7 @@ def setting_at(card: SweepCard, coordinates: Mapping[str, Any]) -> SweepSetting:
     # The recipes under the key RECIPE_AXIS, then the values of each key of the card.
     for key, axis in axes(card).items():
         if isinstance(axis, ValueRange):
+            # To a whole number, if the range is of such; otherwise to four significant digits.
             values[key] = axis.round_number(coordinates[key])
         else:
             values[key] = axis[coordinates[key]]
@@ -93,6 +94,7 @@ def count_settings(card: SweepCard) -> int:
     Raises:
         CardError: A search that draws has no budget of settings; or a grid has one, or has a range
             without a step.
+        UnknownName: There is no such search.
     """
     # The keys of axes with infinitely many values: ranges without a step.
     endless_keys = [
@@ -192,8 +194,8 @@ def _draw_coordinates(
         distributions: The axes in Optuna's terms, by key.
 
     Yields:
-        A coordinate for each axis, ``MAX_DRAWS`` points at most: a number, rounded to a step, if
-        the axis is a range; an index into the list, if it is a list.
+        A coordinate for each axis, ``MAX_DRAWS`` points at most: an index, if the axis is a list;
+        a number, if it is a range, whole if the range is, otherwise of four significant digits.
     """
     import optuna
 

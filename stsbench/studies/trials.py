@@ -76,6 +76,7 @@ class TrialEnvironment(TrainingEnvironment):
         name, card = read_recipe(recipe, self.catalogue, params=assigned)
         # The command that trains this plan alone, to be printed if it is stopped.
         command_words = ["stsbench", "train", recipe]
+        # ``toml`` writes a value as a card does.
         for key, value in replaced.items():
             command_words += ["--set", f"{key}={toml(value)}"]
         for option, value in (("--base", base), ("--text", text)):
@@ -90,6 +91,7 @@ class TrialEnvironment(TrainingEnvironment):
             name=name,
             card=card,
             seed=seed,
+            # The usual folder of all runs, in which this one gets its own.
             out=settings.runs_folder(),
             base=base,
             # ``options``: further options of the command that was called.

@@ -168,10 +168,10 @@ def _draw_exact_share_mask(eligible: Tensor, rate: float, generator: torch.Gener
     counts = (
         (eligible.sum(dim=1, keepdim=True, dtype=torch.float64) * rate).floor().long()
     )  # (b, 1)
-    # Each position gets a random number from 0 to below 1, and one that is not eligible a number
-    # above all these; those with the ``counts`` smallest numbers are drawn. To
-    # sort every element of a batch would take three times as long: so take the numbers below
-    # ``rate``, which are nearly as many, and correct each row by the few nearest to ``rate``.
+    # Each eligible position gets a random number from 0 to below 1, the others one above all these.
+    # Those with the ``counts`` smallest numbers are drawn. To sort every element of a batch would
+    # take three times as long: so take the numbers below ``rate``, which are nearly as many, and
+    # correct each row by the few nearest to ``rate``.
     draws = _draw_uniform_numbers(eligible, generator).masked_fill(~eligible, _ABOVE_ALL_DRAWS)
     is_drawn = draws < rate
     n_missing = counts - is_drawn.sum(dim=1, keepdim=True)  # below 0 if there are too many

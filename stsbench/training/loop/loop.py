@@ -321,6 +321,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
         # ``self.model`` is the method without the wrapper, for messages.
         losses = check_losses(model(**inputs), self.model)
         detached_losses = {name: value.detach() for name, value in losses.items()}
+        # The step of a batch is the one after all finished steps.
         self.selection.losses.record(detached_losses, step=self.state.global_step + 1)
         return losses["loss"]
 
