@@ -426,7 +426,7 @@ class OpenAIEncoder:
                     take_answer=take_answer,
                     stop=stop,
                 )
-                # Does nothing if it is stored already, or None because it has not been embedded yet.
+                # Does nothing if one is stored already, or if the server has not embedded it yet.
                 self._store_probe(repeated.embeddings.get(probe))
 
     def _store_probe(self, embedding: FloatArray | None) -> None:
