@@ -37,7 +37,8 @@ def make_token_ids(
     Args:
         tokenizer: A tokenizer of transformers.
         texts: The texts. Half a surrogate pair, which is no valid character, is replaced.
-        max_length: The number of tokens after which a text is cut; None to cut none.
+        max_length: The most tokens of a text, special ones included; a longer text is cut. None to
+            cut none.
         add_special_tokens: Add the special tokens of a sentence.
     """
     parts = [
@@ -106,7 +107,8 @@ def _call_tokenizer(
     Args:
         tokenizer: A tokenizer of transformers.
         texts: The texts. Half a surrogate pair, which is no valid character, is replaced.
-        max_length: The number of tokens after which a text is cut; None to cut none.
+        max_length: The most tokens of a text, special ones included; a longer text is cut. None to
+            cut none.
         add_special_tokens: Add the special tokens of a sentence.
     """
     encoded = tokenizer(
