@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from numbers import Integral
 from typing import Any, NamedTuple, TypeGuard, cast
@@ -158,7 +158,7 @@ def read_metadata(encoder: object) -> EncoderMetadata:
         The metadata. A field that the encoder does not have is None.
 
     Raises:
-        EncoderError: An attribute has a value that is not valid.
+        EncoderError: An attribute has a value that is not valid, or the bases lead in a circle.
     """
     values: dict[str, Any] = {}
     for field in fields(EncoderMetadata):
@@ -174,10 +174,8 @@ def read_metadata(encoder: object) -> EncoderMetadata:
     # An integer of numpy becomes one of Python.
     if "train_seed" in values:
         values["train_seed"] = int(values["train_seed"])
-    # The encoder's attribute `base` if it is an encoder; None otherwise.
-    base = find_base(encoder)
-    has_base = base is not None and base is not encoder
-    base_metadata = read_metadata(base) if has_base else EncoderMetadata()
+    _, *bases = encoder_and_its_bases(encoder)
+    base_metadata = read_metadata(bases[0]) if bases else EncoderMetadata()
     inherited = {name: getattr(base_metadata, name) for name in INHERITED_FIELDS}
     return EncoderMetadata(**inherited | values)
 
@@ -208,7 +206,7 @@ def describe_prompt(encoder: object) -> str | None:
         unknown: a user's own class has no attribute ``prompt``, or one that is no text.
     """
     # The encoder that reads sentences itself.
-    encoder = _innermost_base(encoder)
+    encoder = encoder_and_its_bases(encoder)[-1]
     # One of our own classes without the attribute has no prompt.
     prompt = getattr(encoder, "prompt", "" if is_own_class(type(encoder)) else None)
     if isinstance(prompt, str):
@@ -228,7 +226,7 @@ def count_cut(encoder: object, sentences: Sequence[str]) -> int | None:
         encoder: The encoder.
         sentences: The sentences to embed.
     """
-    encoder = _innermost_base(encoder)
+    encoder = encoder_and_its_bases(encoder)[-1]
     if isinstance(encoder, WordEncoder):
         return 0
     if not is_own_class(type(encoder)):
@@ -236,13 +234,6 @@ def count_cut(encoder: object, sentences: Sequence[str]) -> int | None:
     # The encoder's own method of this name, which takes the sentences.
     count = getattr(encoder, "count_cut", None)
     return count(sentences) if count is not None else None
-
-
-def _innermost_base(encoder: object) -> object:
-    """Return the encoder that embeds texts itself, from which others may be made."""
-    while (base := find_base(encoder)) is not None and base is not encoder:
-        encoder = base
-    return encoder
 
 
 def find_base(encoder: object) -> Encoder | None:
@@ -352,17 +343,21 @@ def check_signature(function: Callable[..., object], subject: str, *, n_argument
 def check_sentences(sentences: object) -> None:
     """Raise an error if an argument is no list of texts, or is one text in place of a list.
 
-    One text would be embedded letter by letter. What cannot be iterated over is not refused here.
+    One text would be embedded letter by letter, and a generator can be read only once.
 
     Raises:
-        EncoderError: It is one text, or has an element that is no text.
+        EncoderError: It is one text, has no length, or has an element that is no text.
     """
     if isinstance(sentences, str):
         raise EncoderError(
             f"encode takes a list of sentences; it was given one text of {len(sentences)} "
             "characters"
         )
-    for index, sentence in enumerate(sentences if isinstance(sentences, Iterable) else ()):
+    if not isinstance(sentences, Collection):
+        raise EncoderError(
+            f"encode takes a list of sentences; it was given {format_repr(sentences)}"
+        )
+    for index, sentence in enumerate(sentences):
         if not isinstance(sentence, str):
             raise EncoderError(f"encode takes sentences; number {index} is {format_repr(sentence)}")
 
@@ -378,17 +373,20 @@ def replace_lone_surrogates(sentence: str) -> str:
     return sentence.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def encoder_and_its_bases(encoder: Encoder) -> list[Encoder]:
+def encoder_and_its_bases(encoder: object) -> list[Any]:
     """Return an encoder, then its base, and so on down to the encoder that reads sentences.
 
-    The base of an encoder is the one from which it is made; a variant has one, for example.
+    The base of an encoder is the one from which it is made; a variant has one, for example. An
+    encoder that is its own base, as a user's may be, is the last one.
+
+    Raises:
+        EncoderError: The bases lead back to an earlier encoder.
     """
-    layers = list[Encoder]()
-    layer: Encoder | None = encoder
-    # A user's encoder may be its own base, or that of an earlier layer: each is listed once.
-    while layer is not None and all(layer is not earlier for earlier in layers):
-        layers.append(layer)
-        layer = find_base(layer)
+    layers = [encoder]
+    while (base := find_base(layers[-1])) is not None and base is not layers[-1]:
+        if any(base is layer for layer in layers):
+            raise EncoderError(f"'{base.name}' is made of itself: its bases lead back to it")
+        layers.append(base)
     return layers
 
 

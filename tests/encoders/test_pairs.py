@@ -214,6 +214,9 @@ def test_what_is_no_score_is_one_line(place):
 
 def test_a_pair_scorer_has_no_embeddings(place, folder):
     encoder = stsbench.load_encoder(str(folder))
+    for no_list in (5, iter([join_pair("a dog", "a cat")])):
+        with pytest.raises(StsbenchError, match="encode takes a list of sentences"):
+            encoder.encode(no_list)
     with pytest.raises(StsbenchError, match="scores pairs of sentences and has no embeddings"):
         encoder.encode(["a dog"])
     with pytest.raises(StsbenchError, match="which are needed for quickstart-probe"):

@@ -194,10 +194,10 @@ def _select_columns(
     rows = table.rows()
     columns = []
     for column in table.columns:
+        # A fact of an encoder stands in one kind, whichever kinds of scores are shown.
+        kinds = KINDS_BY_SHOW["both" if column.kind == "fact" else show]
         # Of each row and kind; None where there is no number.
-        numbers = [
-            row.cell(column.key).number(kind) for row in rows for kind in KINDS_BY_SHOW[show]
-        ]
+        numbers = [row.cell(column.key).number(kind) for row in rows for kind in kinds]
         if column.kind == omitted_average or (table.is_board and not any(numbers)):
             continue
         columns.append(column)

@@ -123,7 +123,10 @@ def _year_of_address(address: str) -> int | None:
         return years[address]
     # Its groups are the last two digits of the year: of arXiv, and of the ACL.
     match = YEAR_IN_ADDRESS.search(address)
-    return int(f"20{match[1] or match[2]}") if match else None
+    if match is None:
+        return None
+    two_digits = match[1] or match[2]
+    return int(f"{20 if two_digits < '60' else 19}{two_digits}")
 
 
 def _model_address(card: EncoderCard) -> str:

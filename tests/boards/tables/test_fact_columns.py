@@ -58,6 +58,13 @@ def test_rows_are_sorted_by_the_differences_that_are_shown():
     assert [row.split(" | ")[0] for row in rows] == ["| CT-BERT-base", "| SimCSE-BERT-base"]
 
 
+def test_facts_are_shown_whichever_scores_are():
+    results = results_of("simcse-bert-base", 0.74, 9.0)
+    for show in ("published", "difference", "measured", "both"):
+        board = leaderboard(results, suite="sts", show=show, columns="dimensions")
+        assert "| Dims |" in board.to_markdown(), show
+
+
 def test_differences_to_one_row_are_sorted_best_first():
     board = leaderboard([], table="declutr-2", show="published", sort="distance")
     last = board.to_markdown().partition("*Unsupervised*")[2].splitlines()

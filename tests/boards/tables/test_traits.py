@@ -100,6 +100,14 @@ def test_the_year_is_that_of_the_work(name, year):
     assert read_traits(catalogue, catalogue.encoder(name)).year == year
 
 
+def test_the_year_of_an_old_address_is_of_its_own_century():
+    catalogue = Catalogue()
+    card = catalogue.encoder("glove-6b")
+    for address, year in (("P98-1001", 1998), ("W97-0301", 1997), ("W04-0301", 2004)):
+        old = msgspec.structs.replace(card, paper=f"https://aclanthology.org/{address}")
+        assert read_traits(catalogue, old).year == year
+
+
 def test_an_encoder_made_of_another_has_its_size():
     catalogue = Catalogue()
     minilm = catalogue.encoder("minilm").parameters
