@@ -69,8 +69,8 @@ class Prompt:
         """Return everything in this prompt that can change an embedding, for its fingerprint.
 
         Returns:
-            The prefix; the template, or one that equals the prefix: the prefix, with its own
-            braces doubled, and ``{}``; and the word ``add_full_stop`` if that is set.
+            The prefix; the template, or, if it is empty, the prefix with its own braces doubled
+            and then ``{}``; and the word ``add_full_stop`` if that is set.
         """
         escaped_prefix = self.prefix.replace("{", "{{").replace("}", "}}")
         fields = [self.prefix, self.template or f"{escaped_prefix}{PLACEHOLDER}"]

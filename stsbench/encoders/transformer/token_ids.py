@@ -62,6 +62,7 @@ def make_token_ids(
         pad_to_multiple_of=None,
         padding_side=None,
     )
+    # If true, a special token's name in a text, such as [SEP], is cut into pieces like other text.
     library_tokenizer.encode_special_tokens = tokenizer.split_special_tokens
 
     def encode(part: Sequence[str]) -> TokenIds:
