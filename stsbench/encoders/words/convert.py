@@ -277,7 +277,7 @@ def expand_vocabulary(
         tensors=tensors,
         words=[*encoder.words, *new_words],
         # Without these the copy would embed otherwise than the encoder.
-        params={"append_eos": encoder.append_eos, "tokens": encoder.tokens},
+        params={name: getattr(encoder, name) for name in ("halves", "append_eos", "tokens")},
     )
 
 
