@@ -169,6 +169,7 @@ def _write_outcome(
         verdict = Verdict(
             encoder="stsbench check", task="check", outcome="not checked", reason=reason
         )
+        # Nothing was compared, so the rule of comparison only has to be a valid one.
         report = CheckReport(verdicts=[verdict], rule="absolute")
         # Each file is written by itself, so that it is there even if the other one cannot be.
         with suppress(StsbenchError):
@@ -290,6 +291,7 @@ def _print_check(report: CheckReport) -> None:
             print_paragraph(
                 f"{verdict.encoder} on {verdict.task}: {verdict.outcome}: {verdict.reason}"
             )
+    # not_verified: why a score could not be recomputed from its per-item columns; empty if it was.
     reasons = Counter(verdict.not_verified for verdict in report.verdicts if verdict.not_verified)
     for reason, count in reasons.items():
         print_paragraph(f"not verified: {format_count(count, 'cell')}: {_describe_reason(reason)}")
@@ -329,6 +331,7 @@ def lock_command(
     current_results = side.results()
     if not current_results:
         raise DataError(f"{results}: holds no results to lock")
+    # How many results could not be verified, and why; empty if all were.
     notice = _describe_reason(describe_unverified(side.unverified, len(current_results)))
     if strict and notice:
         raise DataError(f"{results}: {notice}; nothing is locked")
@@ -339,6 +342,7 @@ def lock_command(
         earlier_cells = read_lock(out)
     cells = lock_cells(current_results, earlier_cells)
     write_atomically(out, to_lock(cells))
+    # group_seeds: lists of the cells that differ by the training seed alone.
     report = {
         "lock": str(out),
         "cells": len(cells),

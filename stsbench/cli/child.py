@@ -49,6 +49,7 @@ def continue_in_child(executor: str) -> None:
         return
     # The child writes its exit code into the pipe; if Ray ends the child, the pipe stays empty.
     reader, writer = os.pipe()
+    # SIGINT and SIGTERM, which are sent on to the child, and the signal of the child's end.
     awaited = {*FORWARDED_SIGNALS, signal.SIGCHLD}
     # Blocked signals stay pending until _wait_for_child reads them. The child gets the earlier mask
     # again.
@@ -78,6 +79,7 @@ def continue_in_child(executor: str) -> None:
     if end.is_interrupted:
         # While Ray is shut down, it may end the child before the child reports the interruption.
         raise KeyboardInterrupt
+    # Ends by the user's signal that has ended the child, or else raises the StsbenchError.
     _end_as_child(end.exit_code)
 
 

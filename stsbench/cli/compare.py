@@ -124,6 +124,7 @@ def print_differences(differences: Sequence[Difference]) -> None:
     """Print a table with a line per difference between the scores of two encoders."""
     from stsbench.significance.descriptions import difference_columns
 
+    # All cells are text. A column without a value in any row is omitted.
     heads, rows = difference_columns(differences)
     # All columns are numbers but the task and the verdict by the margin, which are text.
     number_columns = [index for index, head in enumerate(heads) if head not in ("task", "margin")]

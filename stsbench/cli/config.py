@@ -54,6 +54,7 @@ def read_defaults(file: Path | None, *, is_run: bool) -> dict[str, Any]:
     path = file or find_config(Path.cwd())
     if path is None:
         return {}
+    # A key that the file does not set is None.
     config = read_config(path)
     # Paths in the file are relative to its folder.
     results = _resolve_path(config.results, path, key="results") if config.results else None
@@ -177,6 +178,7 @@ def format_settings(plan: RunPlan) -> str:
     settings: Mapping[str, object] = {
         # Paths relative to the folder, other names without secrets.
         "encoders": [_portable_spec(spec, folder) for spec in plan.encoders],
+        # The user's own name of each encoder; there are none if he gave none.
         "names": list(plan.names.values()),
         "tasks": split_names(str(plan.tasks)),
         "protocols": split_names(str(plan.protocol or "")),

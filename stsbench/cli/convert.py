@@ -79,7 +79,8 @@ def _convert_infersent(source: Path, out: Path, version: Literal[1, 2], vectors_
 def _expand_vocabulary(source: Path, out: Path, vectors_file: str, limit: int | None) -> None:
     """Write a copy of a Skip-Thoughts or Quick-Thoughts encoder that knows more words.
 
-    Its vocabulary then has the words of a file of word vectors.
+    Its vocabulary then also has the words of a file of word vectors. Their rows in the encoder's
+    word table are predicted from these vectors, by a linear map.
 
     Args:
         source: The folder or name of the encoder.
@@ -94,6 +95,7 @@ def _expand_vocabulary(source: Path, out: Path, vectors_file: str, limit: int | 
     from stsbench.encoders.words.convert import expand_vocabulary
     from stsbench.encoders.words.recurrent import GruHalvesEncoder
 
+    # GruHalvesEncoder is the class of both kinds.
     encoder = load_encoder(resolve_spec(str(source)))
     if not isinstance(encoder, GruHalvesEncoder):
         raise CardError(
@@ -114,7 +116,7 @@ def _quantise(source: Path, out: Path, text: str | None = None, corpora: Path | 
         source: The folder or name of the encoder.
         out: The folder to write.
         text: The corpus or file of text on which the ranges of activations are measured, for
-            OpenVINO; None for ONNX, which measures none.
+            OpenVINO, which uses its first 10,000 rows; None for ONNX, which measures none.
         corpora: The folder of corpora; None for the default one.
 
     Returns:

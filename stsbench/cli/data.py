@@ -39,6 +39,7 @@ def fetch_command(
 
     # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
+    # By the name of each corpus its card.
     corpora = catalogue.corpora()
     for name in names:
         if name not in corpora and not find_task_or_suite_ids(name, catalogue):
@@ -86,6 +87,8 @@ def _fetch(name: str, data: Path | None, catalogue: Catalogue) -> str:
     task = load_task(name, data=data, catalogue=catalogue)
     descriptions = []
     for split in task.card.splits:
+        # Its source is local, hub or package. Its notes are sentences: files that differ from the
+        # card, and the commit of a revision that may move.
         loaded = task.loaded_split(split)
         origin = "; ".join([loaded.source, *loaded.notes])
         descriptions.append(f"{split} {loaded.split.n} rows ({origin})")
@@ -110,9 +113,11 @@ def verify_command(
 
     # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
+    # The option's folder or that of the user's settings; None if neither is set.
     folder = find_data_folder(data)
     task_names = expand_names(names, catalogue) if names else _find_local_tasks(catalogue, folder)
     tasks = [load_task(name, data=data, catalogue=catalogue) for name in task_names]
+    # The verdict of a row is "OK", or what is wrong with the split.
     rows = [_verify_split(task, split) for task in tasks for split in task.card.splits]
     n_matching = sum(row["verdict"] == "OK" for row in rows)
     if as_json:
@@ -127,17 +132,18 @@ def verify_command(
 
 
 def _find_local_tasks(catalogue: Catalogue, folder: Path | None) -> list[str]:
-    """Return the tasks whose data are on this machine, at least some of their files.
+    """Return the names of the tasks whose data are on this machine, at least some of their files.
 
     Args:
         catalogue: The cards of tasks.
         folder: The folder of evaluation data; None if there is none.
     """
+    # paths: by the name of each task the file of its card.
     cards_by_name = {name: catalogue.task(name) for name in catalogue.paths("tasks")}
     return [
         name
         for name, card in cards_by_name.items()
-        # The data of a few tasks are part of a Python package.
+        # stsbench itself holds the data of a few tasks: ``package`` says in which of its files.
         if card.package is not None or _has_any_file(card, folder)
     ]
 
@@ -152,6 +158,8 @@ def _has_any_file(card: TaskCard, folder: Path | None) -> bool:
     """
     from stsbench.data.task import source_files
 
+    # source_files gives the path of each file of a split, and what the card says of it; nothing if
+    # the files belong in the data folder and there is none.
     return any(
         path.is_file()
         for split in card.splits
@@ -183,6 +191,7 @@ def _verify_split(task: Task, split: str) -> dict[str, Any]:
         "characters": "",
         "mean": "",
     }
+    # source_files gives the path of each file of the split, and what the card says of it.
     missing_files = [
         path for path, _ in source_files(task.card.local, split, task.data) if not path.is_file()
     ]
@@ -251,6 +260,7 @@ def make_command(
         raise SourceError(
             "data make: give --corpora DIR (or set STSBENCH_CORPORA): the folder for the file"
         )
+    # make_corpus raises an error if the file exists, or differs from the card.
     with show_count("files read") as progress:
         path, n_rows = make_corpus(
             name,

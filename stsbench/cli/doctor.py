@@ -56,10 +56,12 @@ def doctor_command(
         "versions": list(_package_rows()),
         "devices": list(_device_rows()),
     }
+    # Either adds tables by their titles, and "problems", a line per problem.
     if hub:
         report |= _check_hub(report["versions"], catalogue)
     else:
         report |= _check_machine(report["versions"], data, catalogue)
+    # Names such as <HOME> replace the folders of this machine, so that it can be made public.
     report = _hide_folders(report)
     if as_json:
         print_json(report)
@@ -134,7 +136,7 @@ def _check_machine(
         "missing extras": [
             {"extra": extra, "for": purpose}
             for extra, (package, purpose) in EXTRAS.items()
-            # The package cannot be imported.
+            # An extra is missing if the package by which it is recognised cannot be imported.
             if find_spec(package) is None
         ],
         "problems": problems,
@@ -201,7 +203,8 @@ def _hide_folders(report: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON val
     }
     for name, folder in folders.items():
         if folder is not None and len(str(folder)) > 1:
-            text = text.replace(str(folder), f"<{name}>")
+            # Not the beginning of a longer name.
+            text = re.sub(rf"{re.escape(str(folder))}(?![\w.-])", f"<{name}>", text)
     # A path begins with a slash. Not meant are slashes within a word, in a web address, or behind
     # one of the names above, as in <DATA>/file.
     absolute_path = rf"(?<![\w:/.>]){re.escape(os.sep)}[^\s'\",;:()\\]+"
@@ -274,8 +277,10 @@ def _package_rows() -> Iterator[dict[str, Any]]:
 
 
 def _device_rows() -> Iterator[dict[str, str]]:
-    """Yield a row for the processor and for each GPU or other accelerator.
+    """Yield a row for the processor and for each GPU or other accelerator that torch can use.
 
+    ``device`` is torch's name of it, such as cuda:0; ``what`` is its model, and how many threads or
+    how much memory it has.
     If there is no accelerator, the second row says so, and what one is needed for.
     """
     import torch
@@ -359,9 +364,10 @@ def _describe_data_state(card: TaskCard, data: Path | None) -> str:
     from stsbench.data.task import source_files
 
     if card.package is not None:
-        # The data are part of a Python package.
+        # stsbench itself holds the data.
         return "found"
-    # For each file of the task, its path and what the card says of it.
+    # For each file of the task, its path and what the card says of it; nothing, which counts as
+    # missing, if the task has no files or there is no data folder to hold them.
     paths_and_cards = [
         path_and_card
         for split in card.splits

@@ -67,7 +67,8 @@ def export_command(
         for result in _select_results(results, encoder, tasks, catalogue)
         if protocol in (None, result.protocol["name"])
     ]
-    # Leaves out results whose score is not what their per-item columns give.
+    # Leaves out results whose score is not what their per-item columns give, and prints a line for
+    # each. Those without columns stay, and a line says how many they are.
     trusted_results = select_trusted(selected, catalogue)
     if not trusted_results:
         raise DataError(f"{results}: no results of these tasks by this protocol to export")
@@ -96,6 +97,7 @@ def cite_command(
     catalogue = opt.make_catalogue(cards)
     selected = _select_results(results, encoder, tasks, catalogue)
     if not selected:
+        # The remedy adds to the message how to score an encoder.
         raise DataError(f"'{results}' has no such results", remedy=Remedy("score"))
     write_or_print(cite_results(selected, catalogue), out)
 
@@ -105,8 +107,9 @@ def _select_results(
 ) -> list[Result]:
     """Return the results of these encoders and tasks, and print which files are no valid results.
 
-    Only current results are returned: those of the state of an encoder that a run made or reused
-    last. If there are older ones, a line says so.
+    A name stands for current results: those of the state of an encoder that a run made or reused
+    last. A name with a state tag, ``final [3f2a1b]``, stands for those of that state. If older
+    results are left out, a line says how many.
 
     Args:
         folder: The results folder.
@@ -177,7 +180,8 @@ def _write_one_file(
 
     Args:
         results: The results to export.
-        out: The file to write; the model index is put into a model card that exists. None to print.
+        out: The file to write; the model index is put into a model card that exists, else into a
+            new one. None to print.
         catalogue: The cards of tasks and encoders.
         as_json: Whether to print JSON: the model index if the format has one, otherwise the text
             and the file's path.
@@ -332,8 +336,9 @@ def _format_texts(sentences: Sequence[str], path: Path | None) -> str:
 
     Args:
         sentences: The sentences; or pairs, each joined into one text.
-        path: The file. If it ends in .jsonl, or is None, there is one JSON object per line;
-            otherwise there is one sentence per line.
+        path: The file. If it ends in .jsonl, or is None, there is one JSON object per line: with
+            the key ``text``, or for a pair ``sentence1`` and ``sentence2``. Otherwise there is one
+            sentence per line.
 
     Raises:
         OutputError: A sentence has a line break, which plain text cannot hold.
@@ -344,6 +349,7 @@ def _format_texts(sentences: Sequence[str], path: Path | None) -> str:
         lines = list(sentences)
         for row, sentence in enumerate(sentences):
             if "\n" in sentence or "\r" in sentence:
+                # The sentence is described by its number and hash: its text may be confidential.
                 raise OutputError(
                     f"--out '{path}': {describe_sentence(sentences, row)} has a line break, which "
                     "plain text cannot hold; give a file that ends in .jsonl"

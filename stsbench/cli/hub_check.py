@@ -60,6 +60,9 @@ class HubCheck:
         """Check that the Hub answers; return as text the commit that the model is at.
 
         ``self.model`` is the model's name on the Hub.
+
+        Raises:
+            SourceError: The Hub does not answer, or has no such model.
         """
         from huggingface_hub import get_token
 
@@ -111,6 +114,8 @@ class HubCheck:
 
         ``self.sentence`` is a sentence, and ``self.ids`` its token ids.
         """
+        # self.encoder adds the name and card to the encoder itself. A TokenEncoder is run by
+        # stsbench's own code, any other by the library.
         encoder = self.encoder.encoder
         if not isinstance(encoder, TokenEncoder):
             raise EncoderError(
@@ -150,7 +155,8 @@ class HubCheck:
     def _check_score(self) -> str:
         """Check that each score is near the published one; return both of each task as text.
 
-        ``self.published`` holds the published scores by task, times 100.
+        ``self.published`` holds the published scores by task, times 100. A score may be 0.05 from
+        it. ``score`` of a result is not times 100.
         """
         results_by_task = self._score_tasks()
         descriptions, differences = [], []
@@ -167,7 +173,8 @@ class HubCheck:
         """Score the encoder on all tasks, with data from the Hub; return the result by task.
 
         Each call scores anew. The first one embeds the sentences and stores the embeddings in
-        ``self.folder``, from which later calls read them.
+        ``self.folder``, from which later calls read them. ``self.encoder`` is the checkpoint from
+        the Hub, ``self.published`` the published scores by task.
         """
         from stsbench.bench.iteration import iterate
 
@@ -192,6 +199,7 @@ def minilm_check() -> HubCheck:
     for a sentence the token ids of BERT's vocabulary.
     """
     row = look_up_published_row("mteb/results/all-MiniLM-L6-v2")
+    # By the name of a task its published score, times 100.
     scores = {score.task: score.value for score in row.scores}
     return HubCheck(
         model="sentence-transformers/all-MiniLM-L6-v2",

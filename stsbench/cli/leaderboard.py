@@ -183,6 +183,9 @@ def _read_directory(folder: Path, catalogue: Catalogue, *, is_optional: bool) ->
 
     Returns:
         The encoders by their names in tables, with their results.
+
+    Raises:
+        OutputError: The folder is missing and is not optional, or cannot be read.
     """
     from stsbench.results.folder import ResultFolder, read_folder
     from stsbench.results.groups import EncoderDirectory
@@ -263,6 +266,7 @@ def _print_boards(
 
     for table in tables:
         print_table(build_layout(table, show, exact=exact, intervals=intervals))
+    # A cell may have a published number, a measured one (the mean over its ``seeds``), or both.
     cells = (cell for table in tables for row in table.rows() for cell in row.cells.values())
     if any(cell.measured and cell.measured.seeds > 1 for cell in cells):
         print_paragraph(SEEDS_LEGEND)

@@ -98,7 +98,7 @@ def _check_and_print(
     """Check evaluation data for errors, print what is found, and return the exit code.
 
     Args:
-        data_by_name: The splits of each task or file.
+        data_by_name: By the name of a task or file its splits, the scored one first.
         ignored: The names of checks that are not made.
         output: The format, "terminal", "markdown" or "json".
 
@@ -110,6 +110,7 @@ def _check_and_print(
     # One row per split, with the numbers of its items and warnings, and what was found.
     rows = []
     for name, data in data_by_name.items():
+        # What is wrong in any of its splits. The row of a split has only that split's own.
         findings = check_data(data, ignored=ignored)
         rows += [_summarise_split(name, split, findings) for split in data.checked_splits.values()]
     exit_code = int(any(row["warnings"] for row in rows))
@@ -141,6 +142,7 @@ def _load_tasks(
     """
     from stsbench.data.quality import DataToCheck, load_local_splits
 
+    # load_local_splits: name -> split of those that are here; empty if none is.
     return {
         task.name: DataToCheck(
             splits=load_local_splits(task) or {name: task.load(name) for name in task.card.splits},
@@ -163,7 +165,8 @@ def _summarise_split(task: str, split: CheckedSplit, findings: Sequence[Finding]
     Returns:
         ``n`` is the number of items, ``alone`` that of items without a copy, ``warnings`` the
         number of findings by which a score is wrong. ``findings`` holds the fields of each finding:
-        the check, its level ("warning" or "note"), a message, the items and their share.
+        the check, its level ("warning" or "note"), a message, the indices of the items, and their
+        share as text, such as "3 of 250".
     """
     split_findings = [finding for finding in findings if finding.split == split.name]
     return {
@@ -232,10 +235,12 @@ def _describe_finding(finding: Mapping[str, Any]) -> dict[str, str]:
     """Return a finding as texts: its ``check``, its ``level``, how many ``items``, and ``what``.
 
     Args:
-        finding: What a check has found in a split: also its message, and the indices of the items
-            and their ``locations``, which are empty if they are not known.
+        finding: What a check has found in a split: also its message; the indices of the items;
+            their ``locations``, which are empty if they are not known; and their ``share``, a text
+            such as "3 of 250" or "all 250".
     """
-    # The file and line of each item, if they are known.
+    # The file and line of each item, if they are known. format_some names the first three items,
+    # and says how many more there are.
     names = [Path(location).name for location in finding["locations"]]
     names = names or [*map(str, finding["items"])]
     return {

@@ -42,6 +42,7 @@ def list_command(
         else:
             print_text(f"'stsbench list KIND' lists {', '.join(LISTS)}")
         return
+    # LISTS: by kind a function of the catalogue that yields records, dicts of text by column.
     list_records = look_up("list", kind, LISTS)
     rows = list(list_records(catalogue))
     if language is not None:
@@ -60,8 +61,8 @@ def list_command(
 def _shorten_record(record: Mapping[str, str]) -> dict[str, str]:
     """Return a row of a list that fits 80 columns.
 
-    It has the number of languages in place of many codes, and leaves out how an encoder was
-    supervised.
+    It has the number of languages in place of more than three codes, and leaves out how an encoder
+    was supervised.
 
     Args:
         record: The text of each column by its head.
@@ -79,10 +80,10 @@ Records = Iterator[dict[str, str]]
 
 def _list_tasks(catalogue: Catalogue) -> Records:
     """Yield a record per task; ``n`` is the number of items that are scored, empty if unknown."""
-    # The file of each card, by its id.
+    # paths: by the id of each task the file of its card.
     for name in catalogue.paths("tasks"):
         card = catalogue.task(name)
-        # A card has a key for each source of its data.
+        # The sources of its data are keys of a card: stsbench itself, the user's files, the Hub.
         sources = [source for source in ("package", "local", "hub") if getattr(card, source)]
         yield {
             "task": name,
@@ -97,11 +98,13 @@ def _list_tasks(catalogue: Catalogue) -> Records:
 def _list_encoders(catalogue: Catalogue) -> Records:
     """Yield a record per encoder; ``size`` is its number of parameters, such as 22M.
 
+    The size is empty if it is unknown.
+
     ``backbone`` is the model that it is built on.
     """
     from stsbench.boards.published.encoder_facts import count_parameters, format_parameters
 
-    # The file of each encoder's card, by its id.
+    # paths: by the id of each encoder the file of its card.
     for name in catalogue.paths("baselines"):
         card = catalogue.encoder(name)
         n_parameters = count_parameters(catalogue, card, card.backbone)
@@ -117,7 +120,7 @@ def _list_encoders(catalogue: Catalogue) -> Records:
 
 def _list_recipes(catalogue: Catalogue) -> Records:
     """Yield a record per recipe: its training method, the model it starts from, and its text."""
-    # The file of each recipe's card, by its id.
+    # paths: by the id of each recipe the file of its card.
     for name in catalogue.paths("trainers"):
         card = catalogue.recipe(name)
         yield {
@@ -165,6 +168,7 @@ def _list_tables(catalogue: Catalogue) -> Records:
     """
     from stsbench.boards.published.rows import list_tables, read_sources, read_table_card
 
+    # read_sources().papers: by the key of each paper its facts.
     for name in list_tables():
         card = read_table_card(name)
         source = f"{read_sources().papers[card.paper].name} {card.table}" if card.paper else "ours"
@@ -181,6 +185,7 @@ def _list_ablations(catalogue: Catalogue) -> Records:
 
     for name in catalogue.paths(ABLATIONS_FOLDER):
         ablation = load_ablation(name, catalogue)
+        # lines: one per row of the table; the reason is empty if the row can be reproduced.
         n_reproducible = sum(not row.irreproducible_reason for row in ablation.lines)
         yield {
             "ablation": name,

@@ -91,6 +91,9 @@ def _run_and_print_errors(arguments: Sequence[str]) -> int:
 
     Args:
         arguments: The words behind ``stsbench``.
+
+    Returns:
+        The command's own code, 2 for a user error, 3 for a bug, or 130 for Ctrl-C.
     """
     try:
         return _run_command(arguments)
@@ -102,6 +105,7 @@ def _run_and_print_errors(arguments: Sequence[str]) -> int:
         return EXIT_INTERRUPTED
     except BaseException as error:  # panics of libraries written in Rust are no Exception
         # A user's encoder may raise typer's errors too, which then are bugs of the encoder.
+        # _is_from_cli: code of the command line or of typer has raised it.
         if isinstance(error, TyperException) and _is_from_cli(error):
             context = getattr(error, "ctx", None)
             command = context.command_path if context else "stsbench"
@@ -117,7 +121,7 @@ def _run_and_print_errors(arguments: Sequence[str]) -> int:
 
 
 def _run_command(arguments: Sequence[str]) -> int:
-    """Run a command and return its exit code; its errors are raised.
+    """Run a command and return its exit code, 0 if it returns None; its errors are raised.
 
     Typer's own ``main`` is not called: it treats an EOFError as Ctrl-C, and handles each broken
     pipe itself.
@@ -127,6 +131,7 @@ def _run_command(arguments: Sequence[str]) -> int:
     """
     from stsbench.cli.app import make_app
 
+    # Raises an error if a word is empty or no valid text.
     _check_arguments(arguments)
     app = make_app()
     exit_code = 0
@@ -137,6 +142,7 @@ def _run_command(arguments: Sequence[str]) -> int:
             exit_code = app.invoke(context) or 0
     except Exit as exit_request:
         # Typer's way to end a command. Raised by a user's encoder, it is an error of the encoder.
+        # _is_from_cli: code of the command line or of typer has raised it.
         if not _is_from_cli(exit_request):
             raise
         exit_code = exit_request.exit_code
@@ -235,7 +241,7 @@ class GuardedStream:
 
         Raises:
             OutputError: Writing failed for another reason than that nobody reads the stream, and
-                the stream is not silent.
+                the stream is not silent. A silent one, such as stderr, reports no failure.
         """
         try:
             yield
@@ -265,6 +271,7 @@ def guarded_streams() -> Iterator[None]:
         if isinstance(stream, TextIOWrapper):
             # A character that the terminal's encoding lacks must not prevent printing the scores.
             stream.reconfigure(errors="replace" if stream is out else "backslashreplace")
+    # Of stderr no failure is reported: it would be printed on stderr.
     sys.stdout, sys.stderr = GuardedStream(out), GuardedStream(err, silent=True)
     try:
         yield

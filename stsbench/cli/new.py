@@ -62,6 +62,7 @@ def task_command(
     else:
         data = HubSource(repo=hub, revision=revision, config=subset)
         dataset_name = "-".join(filter(None, [hub.rpartition("/")[2], subset]))
+        # suggest_card_name drops a suffix: without .hub that would be what follows the last dot.
         card_name = name or suggest_card_name(Path(f"{dataset_name}.hub"))
     location = locate_card(out, kind="tasks", name=card_name)
     draft = draft_task(
@@ -79,6 +80,8 @@ def task_command(
 def parse_roles(columns: Sequence[str], *, labels: bool) -> dict[str, str]:
     """Return the columns of ``--columns`` by their role: what a column of a file holds.
 
+    The roles are sentence1, sentence2, sentence, gold and label.
+
     Args:
         columns: The values of the option, comma lists of ``role=column``, such as
             ``sentence1=A,gold=C``.
@@ -88,7 +91,8 @@ def parse_roles(columns: Sequence[str], *, labels: bool) -> dict[str, str]:
         The name of the column by role.
 
     Raises:
-        StsbenchError: A value is of no role, or contradicts ``--labels``.
+        StsbenchError: A text is no ``role=column``, a role is unknown or comes twice, or gold is
+            among the roles beside ``--labels``.
     """
     from stsbench.data.task_draft import ROLES
 
@@ -119,9 +123,12 @@ def encoder_command(
     from stsbench.data.card_draft import locate_card, suggest_card_name
     from stsbench.encoders.encoder_draft import draft_encoder
 
+    # The name of the card and the path to write it to; an error if another card has the name.
     location = locate_card(out, kind="baselines", name=name or suggest_card_name(source))
     command = f"stsbench run -e {location.name} -t quickstart"
+    # The text of the card, and lines for the user on what was found and what is unsure.
     draft = draft_encoder(source, location, made_by="'stsbench new encoder'")
+    # Raises an error if the card exists, unless forced; prints the lines, then the command.
     _write(draft, location, command, force=force)
 
 
@@ -135,8 +142,11 @@ def method_command(
     from stsbench.data.card_draft import locate_card
     from stsbench.recipes.method_draft import draft_method
 
+    # The name of the recipe's card and its path; an error if another recipe has the name.
     location = locate_card(out, kind="trainers", name=name)
     command = f"stsbench train {location.name} --base minilm"
+    # A draft holds the texts of files, and lines on them for the user. _write raises an error if a
+    # file exists, unless forced; it prints the lines, then the command.
     _write(draft_method(location), location, command, force=force)
 
 

@@ -27,7 +27,11 @@ def resolve_spec(name: str, catalogue: Catalogue | None = None) -> str:
         catalogue: The cards; None means those of the package.
 
     Returns:
-        The text, with an id in place of a title or label; empty if the name is.
+        The text: the id of a title or label, any other name unchanged; empty if the name is.
+
+    Raises:
+        StsbenchError: The name is ambiguous, or only results have it.
+        CardError: The name holds the secret key of a server.
     """
     from stsbench.api.names import NameResolver
 
@@ -157,7 +161,7 @@ def parse_scale(text: str) -> tuple[float, float] | None:
         # No valid scale, so that the error below is raised.
         lowest, highest = 0.0, 0.0
     # Neither NaN nor infinity passes.
-    if not -1e300 < lowest < highest < 1e300:
+    if "..." in text or not -1e300 < lowest < highest < 1e300:
         raise StsbenchError(
             f"--scale '{text}': give the lowest and the highest score, such as 1..10"
         )
@@ -184,9 +188,12 @@ def parse_assignments(texts: Sequence[str]) -> dict[str, Any]:
     params: dict[str, Any] = dict(
         parse_pairs("--set", texts, expected="key=value, such as pooling=cls", allow_empty=True)
     )
+    # TOML's error is a ValueError, as is that of two values for one: the value then stays text. In
+    # a table on one line nothing can be hidden behind the value, such as a comment.
     for key, value in params.items():
         with suppress(ValueError):
-            params[key] = tomllib.loads(f"value = {value}")["value"]
+            (params[key],) = tomllib.loads(f"table = {{value = {value}}}")["table"].values()
+    # The message of the problem, empty without one.
     if problem := settings.find_key_problem(params):
         raise StsbenchError(f"--set: {problem}")
     return params
@@ -212,6 +219,7 @@ class TypedOptions(frozenset[str]):
             long_name(parameter): context.get_parameter_source(str(parameter.name))
             for parameter in context.command.params
         }
+        # A TypedOptions is a frozenset of names.
         return cls(
             name
             for name, source in sources.items()
@@ -225,6 +233,7 @@ class TypedOptions(frozenset[str]):
             option: The long name of that other option.
             idle_options: The long names of the options that have no effect beside it.
         """
+        # This object is the set of the options that were typed.
         if option in self:
             self.forbid(f"beside {option}", *idle_options)
 
@@ -235,6 +244,7 @@ class TypedOptions(frozenset[str]):
             option: The long name of that other option, which was not typed.
             idle_options: The long names of the options that have no effect without it.
         """
+        # This object is the set of the options that were typed.
         if option not in self:
             self.forbid(f"without {option}", *idle_options)
 
@@ -281,6 +291,7 @@ def retype_options(context: Context, *options: str) -> list[str]:
         options: The long names of the options to return, such as ``--data``.
     """
     words: list[str] = []
+    # By the long name of each option, such as --data; an option that is repeated has a list.
     parameters = {long_name(parameter): parameter for parameter in context.command.params}
     for option in options:
         parameter = parameters[option]

@@ -51,13 +51,16 @@ class SimilarityFile(FileEncoder, PairScorer):
         columns = _read_columns(self.path)
         scores = _read_scores(self.path, columns)
         self.dtype = "float64"
-        # The engine stores rows of numbers: here (n, 2), of which the sum is the score.
+        # The engine stores rows of float32: here (n, 2), the score as float32 and what that rounds
+        # off, so that their sum is the score in float64.
         self.embeddings = scores_to_rows(scores)
         self.digest = file_sha256(self.path)
         self.fingerprint = fingerprint({"similarities": self.digest})
         self.row_by_text = {}
+        # Whether a column has a usual name of either sentence of a pair.
         self.has_sentences = any(columns_called([*columns], names) for names in PAIR_NAMES)
         if self.has_sentences:
+            # The names of the two columns; {}: the user has named none.
             sentences = find_sentences([*columns], {}, where=str(self.path))
             sides = [columns[str(column)] for column in sentences]
             # The two sentences of each pair become one text.
@@ -92,8 +95,11 @@ class SimilarityFile(FileEncoder, PairScorer):
     def _index_pairs(self, pairs: Sequence[str]) -> None:
         """Set ``row_by_text``: for each pair of sentences the row of its score.
 
+        The scores are ``self.embeddings``, with one row for each. A pair that occurs again must
+        have the same score again, up to rounding; its first row counts.
+
         Args:
-            pairs: One text per row, as ``join_pair`` makes it of two sentences.
+            pairs: One text per score, as ``join_pair`` makes it of two sentences.
 
         Raises:
             EncoderError: There are fewer or more pairs than scores, or a pair has two scores.
@@ -101,6 +107,7 @@ class SimilarityFile(FileEncoder, PairScorer):
         if len(pairs) != len(self.embeddings):
             raise EncoderError(
                 f"{self.path} has {len(self.embeddings):,} scores for {len(pairs):,} pairs",
+                # It tells the user how to list the pairs of a task.
                 remedy=Remedy("pairs"),
             )
         self.row_by_text = map_texts_to_rows(self.path, self.embeddings, pairs)
@@ -116,6 +123,7 @@ def _read_columns(path: Path) -> dict[str, list[Any]]:
         StsbenchError: The file cannot be read.
     """
     if path.suffix in ARRAY_SUFFIXES:
+        # Each array as a flat list of its values, of which bytes become texts.
         with translate_errors(f"{path}: cannot be read", EncoderError):
             columns = {name: to_list_of_texts(array) for name, array in read_arrays(path).items()}
     else:
@@ -126,7 +134,7 @@ def _read_columns(path: Path) -> dict[str, list[Any]]:
         columns = {name: table.column(name) for name in names}
     if len(columns) > 1:
         return columns
-    # One column, under the first of the usual names; or none.
+    # One column, under the first of the usual names, "similarity"; or none.
     return dict(zip(SCORE_NAMES, columns.values(), strict=False))
 
 
@@ -141,6 +149,7 @@ def _read_scores(path: Path, columns: Mapping[str, Sequence[Any]]) -> npt.NDArra
     Raises:
         EncoderError: No column has a usual name of scores, or one is no finite number.
     """
+    # Case, blanks, hyphens and underscores in the name of a column do not count.
     names = [name for usual in SCORE_NAMES for name in columns_called([*columns], [usual])]
     if not names:
         raise EncoderError(f"{path} has {', '.join(columns)}; it must have one 'similarity'")

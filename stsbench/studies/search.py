@@ -69,8 +69,10 @@ def setting_at(card: SweepCard, coordinates: Mapping[str, Any]) -> SweepSetting:
             into the list, if it is a list.
     """
     values: dict[str, Any] = {}
+    # The recipes under the key RECIPE_AXIS, then the values of each key of the card.
     for key, axis in axes(card).items():
         if isinstance(axis, ValueRange):
+            # To a whole number, if the range is of such; otherwise to four significant digits.
             values[key] = axis.round_number(coordinates[key])
         else:
             values[key] = axis[coordinates[key]]
@@ -92,6 +94,7 @@ def count_settings(card: SweepCard) -> int:
     Raises:
         CardError: A search that draws has no budget of settings; or a grid has one, or has a range
             without a step.
+        UnknownName: There is no such search.
     """
     # The keys of axes with infinitely many values: ranges without a step.
     endless_keys = [
@@ -113,7 +116,8 @@ def count_settings(card: SweepCard) -> int:
             )
     elif budget is None:
         raise CardError(f"[budget] settings is missing: search '{card.search}' draws so many")
-    # The number of points of the space: the product of the numbers of values of its axes.
+    # The number of points of the space: the product of the numbers of values of its axes. The
+    # recipes are an axis too.
     n_points = math.inf
     if not endless_keys:
         n_points = math.prod(len(_coordinates(axis)) for axis in axes(card).values())
@@ -161,7 +165,8 @@ def propose_setting(card: SweepCard, tried: Sequence[FrozenTrial]) -> FrozenTria
     if SEARCHES[card.search].sampler:
         points = _draw_coordinates(card, tried, distributions)
     else:
-        # A grid is tried in order, so its first settings are the tried ones; skip these.
+        # A grid is tried in order, so its first settings are the tried ones; skip these. The
+        # coordinates of an axis are a range's numbers by its step, or a list's indices.
         grid = product(*map(_coordinates, axes(card).values()))
         points = islice(grid, len(tried), None)
     for point in points:
@@ -179,8 +184,8 @@ def _draw_coordinates(
 ) -> Iterator[Sequence[Any]]:
     """Draw points of a sweep's space by a sampler of Optuna, each with another seed.
 
-    The seeds depend on the number of tried settings, so that a stopped sweep continues as it would
-    have.
+    A point may have been tried already; the caller takes the first one that is new. The seeds
+    depend on the number of tried settings, so that a stopped sweep continues as it would have.
 
     Args:
         card: The sweep's card. An axis of its space is a key with a range of numbers or a list of
@@ -189,11 +194,12 @@ def _draw_coordinates(
         distributions: The axes in Optuna's terms, by key.
 
     Yields:
-        A coordinate for each axis, ``MAX_DRAWS`` points at most: a number, rounded to a step, if
-        the axis is a range; an index into the list, if it is a list.
+        A coordinate for each axis, ``MAX_DRAWS`` points at most: an index, if the axis is a list;
+        a number, if it is a range, whole if the range is, otherwise of four significant digits.
     """
     import optuna
 
+    # The class name of the sampler, and its arguments, ``options``.
     search = SEARCHES[card.search]
     for draw in range(MAX_DRAWS):
         rng = np.random.default_rng([card.search_seed, len(tried), draw])
@@ -204,6 +210,7 @@ def _draw_coordinates(
             sampler = sampler_class(seed=seed, **search.options)
         study = optuna.create_study(direction="maximize", sampler=sampler)
         study.add_trials(tried)
+        # By key a number, or an index into a list.
         params = study.ask(distributions).params
         yield [
             axis.round_number(params[key]) if isinstance(axis, ValueRange) else params[key]

@@ -147,6 +147,7 @@ class Sweep:
         for recipe in self.card.recipes:
             for key, values in values_by_key.items():
                 for value in values:
+                    # Raises an error if the recipe lacks the key, or the value is not valid.
                     plan = self._plan_checked(recipe, {**self.card.set, **first_values, key: value})
                     if uses_training_loop(plan.card):
                         # Raises CardError if no checkpoint to start from is named.
@@ -154,6 +155,7 @@ class Sweep:
                     # The method's class, and the class that trains it: the common loop, or rounds.
                     method = METHODS.load(plan.card.method)
                     trainer = TRAINERS.load_own(method.trainer)
+                    # Raises an error if the method cannot have the plan's values.
                     trainer.check(plan, method)
 
     def _plan(self, recipe: str, replaced: Mapping[str, Any], seed: int = 0) -> TrainPlan:
@@ -170,7 +172,8 @@ class Sweep:
             replaced: The values that replace those of the recipe, by key.
 
         Raises:
-            CardError: The split is a test, or does not exist.
+            CardError: The split is a test, or a value is not valid.
+            UnknownName: There is no such recipe, task or split.
         """
         plan = self._plan(recipe, replaced)
         selection = plan.card.selection
@@ -201,7 +204,7 @@ class Sweep:
 
         Raises:
             CardError: The split is ``test``, or the one that the task is scored on.
-            UnknownName: The task has no such split.
+            UnknownName: There is no such task, or it has no such split.
         """
         card = self.environment.catalogue.task(task)
         if split in (card.score_split, "test"):
@@ -239,7 +242,8 @@ class Sweep:
                 del needed_values[key]
         trials: list[Trial] = []
         for seed in self.card.seeds:
-            # Both train the same weights; their runs have different names.
+            # Both train the same weights under different names, so both make one trial: of the run
+            # that exists already, otherwise of the shorter name.
             plan_with_all_values = self._plan(setting.recipe, all_values, seed)
             plan_with_needed_values = self._plan(setting.recipe, needed_values, seed)
             try:
@@ -270,6 +274,8 @@ class Sweep:
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         path = self.folder / JOURNAL_FILE
+        # Trainings are compared at ``first_step``, and one of ``factor`` continues, to ``factor``
+        # times the steps.
         halving = self.card.halving
         pruner = None  # without halving no training asks whether to stop
         if halving is not None:
@@ -355,7 +361,8 @@ class SweepState:
         self.trials_to_train: deque[Trial] = deque()
         # The name of a new study of Optuna in which trainings are compared; empty without halving.
         self.halving_study = f"halving {uuid4().hex}" if sweep.card.halving is not None else ""
-        # A trial in Optuna's sense is one setting.
+        # A trial in Optuna's sense is one setting. All its trainings will be handed out, also the
+        # finished ones, which are not repeated.
         for optuna_trial in self._tried_optuna_trials():
             self._add_setting_of(optuna_trial)
 
@@ -363,8 +370,9 @@ class SweepState:
     def _study(self) -> Any:  # noqa: ANN401 - optuna's
         """Optuna's record (study) of the settings so far, opened or created in the sweep's folder.
 
-        Its name is a hash of the sweep's card without name and budget. So a sweep with a raised
-        budget continues the same study; after any other change of the card it gets a new one.
+        Its name is the first 16 hexadecimal digits of a hash of the sweep's card without name and
+        budget. So a sweep with a raised budget continues the same study; after any other change of
+        the card it gets a new one.
         """
         deciding_fields = {
             key: value
@@ -390,6 +398,7 @@ class SweepState:
         in Optuna's study on disk.
         """
         if not self.trials_to_train:
+            # A trial of Optuna; None if all settings, or as many as the budget has, were tried.
             proposal = propose_setting(self.sweep.card, self._tried_optuna_trials())
             if proposal is None:
                 return None
@@ -406,7 +415,7 @@ class SweepState:
 
         Args:
             trial: A trial that was handed out: a setting with one seed.
-            score: The trial's score, or the reason why there is none.
+            score: The trial's score as ``score.score``; None, with a reason, if there is none.
         """
         from optuna.trial import TrialState
 
@@ -426,6 +435,7 @@ class SweepState:
             optuna_trial_number,
             seed_mean.mean if seed_mean else None,
             TrialState.COMPLETE if seed_mean else TrialState.FAIL,
+            # A resumed sweep hands out finished settings again; Optuna has their means already.
             skip_if_finished=True,
         )
 
@@ -451,7 +461,9 @@ class SweepState:
         that it will propose are known too. Nothing is stored.
         """
         card = self.sweep.card
+        # A new list of Optuna's trials, one per setting.
         known_settings = self._tried_optuna_trials()
+        # ``learns``: what the search proposes depends on scores.
         if not SEARCHES[card.search].learns:
             while (proposal := propose_setting(card, known_settings)) is not None:
                 known_settings.append(proposal)
@@ -485,6 +497,7 @@ def winner_card(sweep: Sweep, row: SweepRow) -> WinnerRecipe:
         row: The setting that has won: its recipe and values, its trials, one per seed, and the mean
             of their scores.
     """
+    # The recipe with the values of the setting; and the task and split whose score decides.
     card = row.trials[0].plan.card
     decide = sweep.card.decide
     assert row.seed_mean is not None, "a winner has scores"
@@ -503,6 +516,7 @@ def winner_card(sweep: Sweep, row: SweepRow) -> WinnerRecipe:
     winner = msgspec.structs.replace(
         card,
         name=f"{card.name}, {changes}",
+        # Where the recipe's values are from.
         preset=f"the sweep '{sweep.card.name}', {reason}",
         published=[],
     )

@@ -72,9 +72,11 @@ class TrialEnvironment(TrainingEnvironment):
         """
         replaced = replaced or {}
         assigned = {**replaced, "data.corpus": text} if text else dict(replaced)
+        # The name is the recipe's with the replaced values added.
         name, card = read_recipe(recipe, self.catalogue, params=assigned)
         # The command that trains this plan alone, to be printed if it is stopped.
         command_words = ["stsbench", "train", recipe]
+        # ``toml`` writes a value as a card does.
         for key, value in replaced.items():
             command_words += ["--set", f"{key}={toml(value)}"]
         for option, value in (("--base", base), ("--text", text)):
@@ -89,6 +91,7 @@ class TrialEnvironment(TrainingEnvironment):
             name=name,
             card=card,
             seed=seed,
+            # The usual folder of all runs, in which this one gets its own.
             out=settings.runs_folder(),
             base=base,
             # ``options``: further options of the command that was called.
@@ -188,7 +191,7 @@ def plan_trials(plans: Sequence[TrainPlan]) -> list[Trial]:
         states[plan.folder] = _find_run_state(plan)
     trials = []
     for equal_plans in plans_by_weights.values():
-        # RUN_STATES begins with the most complete state.
+        # RUN_STATES begins with the most complete state; of equally complete runs take the first.
         plan = min(equal_plans, key=lambda candidate: RUN_STATES.index(states[candidate.folder]))
         trials.append(Trial(plan=plan, state=states[plan.folder], plans=equal_plans))
     return trials
@@ -243,9 +246,11 @@ def carry_out_trial(
         callbacks.scoring.on_failure(name, error)
 
     scoring = replace(callbacks.scoring, on_failure=record_failure)
-    # Errors within the block are passed to ``record_failure``; only an interruption is raised.
+    # Errors within the block are passed to ``record_failure``, because of ``expected`` also those
+    # in writing files; only an interruption is raised.
     with report_errors(trial.encoder, scoring, is_only_encoder=False, expected=(OutputError,)):
         # A complete run has no progress: ``run_training`` only reads its record.
+        # Otherwise ``progress`` yields a function that is called after each step.
         progress = WITHOUT_PROGRESS if trial.state == "complete" else callbacks.training(trial)
         with progress as on_progress:
             trained_run = run_training(trial.plan, on_progress=on_progress)
@@ -282,7 +287,8 @@ def score_encoder(
             data=environment.data,
             catalogue=environment.catalogue,
         )
-        # Errors within the block go to the callbacks; only an interruption is raised.
+        # Errors within the block go to the callbacks, because of ``expected`` also those in writing
+        # results; only an interruption is raised.
         with report_errors(encoder, callbacks, is_only_encoder=False, expected=(OutputError,)):
             results += run(plan, callbacks)
     return results

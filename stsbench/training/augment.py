@@ -65,7 +65,11 @@ def token_cutoff(
         mask: 1 at tokens and 0 at padding, (b, t).
         rate: The share of tokens, from 0 to below 1.
         generator: The generator of the draws.
+
+    Raises:
+        StsbenchError: The rate is below 0, or 1 or above.
     """
+    # True at exactly floor(n * rate) of the tokens of each row.
     is_cut = _draw_exact_share_mask(eligible=mask != 0, rate=rate, generator=generator)  # (b, t)
     return embeddings.masked_fill(is_cut[:, :, None], 0)
 
@@ -83,8 +87,12 @@ def feature_cutoff(
         mask: Not used; all functions that make a view have this argument.
         rate: The share of columns, from 0 to below 1.
         generator: The generator of the draws.
+
+    Raises:
+        StsbenchError: The rate is below 0, or 1 or above.
     """
     b, _, h = embeddings.shape
+    # True at exactly floor(h * rate) columns of each row; all columns may be drawn.
     is_cut = _draw_exact_share_mask(
         torch.ones(b, h, dtype=torch.bool, device=embeddings.device), rate, generator
     )  # (b, h)
@@ -105,10 +113,14 @@ def embedding_dropout(
         mask: 1 at tokens and 0 at padding, (b, t).
         rate: The share of elements, from 0 to below 1.
         generator: The generator of the draws.
+
+    Raises:
+        StsbenchError: The rate is below 0, or 1 or above.
     """
     b, t, h = embeddings.shape
     # True at the elements of tokens, not at those of padding.
     is_element = (mask != 0)[:, :, None].expand(b, t, h).reshape(b, t * h)
+    # True at exactly the share ``rate`` of these, rounded down.
     is_dropped = _draw_exact_share_mask(is_element, rate, generator).view(b, t, h)
     return embeddings.masked_fill(is_dropped, 0)
 
@@ -146,6 +158,9 @@ def _draw_exact_share_mask(eligible: Tensor, rate: float, generator: torch.Gener
 
     Returns:
         A mask, True at the drawn positions, bool (b, m).
+
+    Raises:
+        StsbenchError: The rate is below 0, or 1 or above.
     """
     if not 0 <= rate < 1:
         raise StsbenchError(f"rate {rate}: it must be from 0 to below 1; ConSERT uses 0.1 to 0.2")
@@ -153,9 +168,10 @@ def _draw_exact_share_mask(eligible: Tensor, rate: float, generator: torch.Gener
     counts = (
         (eligible.sum(dim=1, keepdim=True, dtype=torch.float64) * rate).floor().long()
     )  # (b, 1)
-    # Each position gets a random number; those with the ``counts`` smallest numbers are drawn. To
-    # sort every element of a batch would take three times as long: so take the numbers below
-    # ``rate``, which are nearly as many, and correct each row by the few nearest to ``rate``.
+    # Each eligible position gets a random number from 0 to below 1, the others one above all these.
+    # Those with the ``counts`` smallest numbers are drawn. To sort every element of a batch would
+    # take three times as long: so take the numbers below ``rate``, which are nearly as many, and
+    # correct each row by the few nearest to ``rate``.
     draws = _draw_uniform_numbers(eligible, generator).masked_fill(~eligible, _ABOVE_ALL_DRAWS)
     is_drawn = draws < rate
     n_missing = counts - is_drawn.sum(dim=1, keepdim=True)  # below 0 if there are too many

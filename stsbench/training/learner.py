@@ -223,6 +223,7 @@ class Learner(_Traits):
         texts: list[str] = []
         for name in distinct_names:
             texts += self.texts_of(rows, name)
+        # The token ids of each text; ``collate`` below pads those at some indices into a batch.
         tokens = self.student.tokenize(texts)
         # For each row of the batch, the index of its text in ``texts``.
         text_indices = []
@@ -240,7 +241,7 @@ class Learner(_Traits):
 
         Args:
             rows: The indices of the rows, (b,).
-            name: The name of the column.
+            name: The name of the column, which ``self.columns`` has as a sequence of texts.
         """
         return [self.columns[name][row] for row in rows.tolist()]
 
@@ -293,8 +294,9 @@ class Learner(_Traits):
 
         Args:
             hidden: The batch that :meth:`hide_tokens` has returned: model inputs and ``labels``,
-                (b, t) each.
+                (b, t) each. A label is the true id of a hidden token, and -100 elsewhere.
         """
+        # The transformer with its head for this task; ``base_model`` is the one without the head.
         model: Any = self.student.language_model
 
         def compute_losses(batch_part: Tokens) -> torch.Tensor:
@@ -304,7 +306,8 @@ class Learner(_Traits):
             )
             return label_loss_sums(model, states.last_hidden_state, batch_part["labels"])
 
-        # (b,): the batch is computed in parts of similar length, to save time and memory.
+        # (b,): the batch is computed in parts of similar length, to save time and memory, unless
+        # ``base_model`` computes no padding anyway.
         loss_sums = self.student.compute_in_parts(hidden, compute_losses, model.base_model)
         return mean_label_loss(loss_sums, hidden["labels"])
 
@@ -384,6 +387,7 @@ class ContrastiveLearner(Learner):
         Returns:
             The embeddings of each view, (ranks * b, h), with ``ranks`` the number of processes.
         """
+        # ``gather_pairs`` splits rows into so many views, and joins each over all processes.
         if second is None:
             return gather_pairs(self.student.embed(tokens), views)
         rows_per_view = len(tokens["input_ids"]) // views
@@ -466,6 +470,7 @@ def label_loss_sums(model: Any, states: torch.Tensor, labels: torch.Tensor) -> t
         labels: The ids of the tokens to guess (b, t), -100 at all other positions.
     """
     has_label = labels != IGNORED_LABEL
+    # The head computes a logit for each token of the vocabulary from a hidden state.
     logits = language_model_head(model)(states[has_label]).float()
     token_losses = torch.nn.functional.cross_entropy(logits, labels[has_label], reduction="none")
     # Each token's loss goes back to its text and position, with 0 elsewhere, (b, t).

@@ -201,6 +201,7 @@ class ServerClient:
         sent_texts = [text for field in body.values() if isinstance(field, list) for text in field]
         reason = ""
         for attempt in range(self.retries + 1):
+            # Returns at once if `stop` is set.
             self._wait_for_rate(tokens, stop)
             if stop.is_set():
                 raise RequestSkipped(
@@ -209,11 +210,14 @@ class ServerClient:
             # Its status is 0 if there was no response.
             response = self._send("POST", path, seconds=self.timeout, body=body)
             if response.status == 200:
+                # The content as text if it is not JSON.
                 value = response.parse()
                 if isinstance(value, str):
                     message = self._without_secrets(value, sent_texts)
                     raise EncoderError(f"the server at {self.url} answered no JSON: {message}")
                 return value
+            # Transient: no response, too many requests (429), or a server's error such as 503,
+            # unless a quota is used up.
             if not response.is_transient():
                 raise self._permanent_error(path, response, sent_texts)
             reason = f"{response.status or ''} {self._error_message(response, sent_texts)}".lstrip()
@@ -244,6 +248,7 @@ class ServerClient:
         try:
             client = self._idle_clients.pop()
         except IndexError:
+            # Empty if the server needs no key. Raises an error if the key's variable is not set.
             key = self.read_key()
             headers = {"Authorization": f"Bearer {key}"} if key else {}
             # A proxy in the environment (trust_env) is used only for servers on other machines.
@@ -285,6 +290,7 @@ class ServerClient:
                 characters that cannot be in a header.
         """
         content = bytearray()
+        # The limit of each step; `_borrow_client` limits the whole, by a TimeoutException too.
         timeout = httpx2.Timeout(seconds, connect=min(seconds, 10))
         try:
             with (
@@ -298,7 +304,7 @@ class ServerClient:
                             f"the server at {self.url} answered more than "
                             f"{MAX_RESPONSE_BYTES:,} bytes"
                         )
-        except UnicodeEncodeError as error:
+        except UnicodeEncodeError as error:  # of the header with the key
             raise EncoderError(
                 f"the key in {self.key_variable} holds characters that no key has"
             ) from error
@@ -347,6 +353,7 @@ class ServerClient:
         Raises:
             SourceError: The server asks for more than ``MAX_REQUESTED_WAIT`` seconds.
         """
+        # None if the server asks for no wait.
         requested = response.requested_wait()
         if requested is not None and requested > MAX_REQUESTED_WAIT:
             raise SourceError(
@@ -359,6 +366,7 @@ class ServerClient:
         if requested is None and response.status != 429:
             stop.wait(seconds)
             return
+        # A time of the monotonic clock, for which `_wait_for_rate` waits before each request.
         with self._lock:
             self._blocked_until = max(self._blocked_until, time.monotonic() + seconds)
 
@@ -367,11 +375,14 @@ class ServerClient:
     ) -> EncoderError:
         """Return the error for a response after which the same request would fail again.
 
+        It is a RequestTooLarge, which is an EncoderError too, if the status is 413.
+
         Args:
             path: The path of the request below the address.
             response: The server's response.
             sent_texts: The texts of the request, which the message must not quote.
         """
+        # The server's own message, in one line, without the key and the texts.
         message = self._error_message(response, sent_texts)
         if response.status == 413:
             return RequestTooLarge(f"the server at {self.url} finds the text too long: {message}")
@@ -461,6 +472,7 @@ def without_quotes(message: str, texts: Sequence[str]) -> str:
         message: The message.
         texts: The texts that were sent to the server.
     """
+    # The texts themselves, and as JSON and Python write them, without quotation marks; none blank.
     forms = _quoted_forms(texts)
     # All pieces of QUOTE_LENGTH characters. A longer quote is covered by several of these.
     fragments = {

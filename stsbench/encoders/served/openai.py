@@ -110,10 +110,13 @@ class OpenAIEncoder:
         """Check the parameters and store them; nothing is sent yet. docs/encoders.md explains them.
 
         ``batch`` and ``batch_tokens`` limit the texts and tokens of one request, ``in_flight`` the
-        number of requests at a time; ``body`` has further fields of each request.
+        number of requests at a time; ``body`` has further fields of each request. ``dimensions`` is
+        the size of embeddings that the server is asked for. By ``tokenizer``, a checkpoint, tokens
+        are counted; without it they are estimated.
 
         Raises:
-            CardError: A parameter is not valid.
+            UnknownName: There is no protocol ``api``.
+            CardError: Another parameter is not valid.
         """
         self.name = name or model
         self.model = model
@@ -153,12 +156,13 @@ class OpenAIEncoder:
         If the server does not answer, it is the report that was stored with its last embeddings, so
         that these are found. None if there is no stored report either.
         """
+        # None if the server does not answer; empty if it answers, but has no description.
         response = self.client.get(self.api.description_path)
         earlier_report = read_json_record(self._report_path, ServerReport)
         if response is None:
             return earlier_report
         description = self._find_description(response)
-        # Other fields, such as the server's clock and load, change each time.
+        # Those that the protocol lists. Others, such as the server's clock and load, always change.
         identifying_fields = {
             key: description[key]
             for key in self.api.identifying_keys
@@ -178,6 +182,7 @@ class OpenAIEncoder:
             The fields of the description by name; empty if the answer does not describe the model.
         """
         if "data" not in response:
+            # The description by TEI has no id.
             return {**response, "id": self.model}
         models = response["data"]
         for model in models if isinstance(models, list) else []:
@@ -192,6 +197,7 @@ class OpenAIEncoder:
         That is the form of the requests, the server's description of its model, and how often the
         server has been found to embed a text in two ways. The server's address is no part of it.
         """
+        # How often this has been found, in this run and earlier ones.
         changes = self._history.changes
         if not changes:
             return self._model_fingerprint
@@ -210,6 +216,7 @@ class OpenAIEncoder:
                 "body": self.body,
                 "api": self.api_name,
                 "template": self.prompt.fingerprint_fields(),
+                # Only fields that identify the model; empty if the server has never answered.
                 "server": self._server_report.description if self._server_report else {},
             }
         )
@@ -238,6 +245,7 @@ class OpenAIEncoder:
         The note has the server's description of its model, and the model that its answers name, as
         far as the server has sent them.
         """
+        # None if the server does not answer and never has.
         report = self._server_report or ServerReport(description={})
         note = (
             f"embedded by a server that calls its model '{self.model}': "
@@ -246,6 +254,7 @@ class OpenAIEncoder:
         if report.description:
             pairs = ", ".join(f"{key} {value}" for key, value in report.description.items())
             note += f"; it says {pairs}"
+        # The name in the answers of this run; if there are none yet, that in earlier answers.
         answering_model = self._answering_model.get("model", report.answering_model)
         if answering_model:
             note += f"; its answers name {format_repr(answering_model)}"
@@ -257,6 +266,7 @@ class OpenAIEncoder:
         # The embeddings as they come: the numbers of their sentences, and the embeddings.
         chunks: list[tuple[IndexArray, FloatArray]] = []
         self.embed_into(sentences, keep=lambda rows, chunk: chunks.append((rows, chunk)))
+        # If no answer has shown the size of an embedding yet, `self.width` sends a word to see it.
         embeddings = np.zeros((len(sentences), self.width), dtype=np.float32)
         for rows, chunk in chunks:
             embeddings[rows] = chunk
@@ -272,12 +282,13 @@ class OpenAIEncoder:
     def count_tokens(self, sentences: Sequence[str]) -> int:
         """Return the number of tokens to send to the server for some sentences.
 
-        Texts that are sent twice are counted twice, and so is the probe text, which every run
-        sends. Without a tokenizer the number is an estimate.
+        Texts that are sent twice are counted twice. The probe text, which every run sends, counts
+        too. Without a tokenizer the number is an estimate.
 
         Args:
             sentences: The sentences to embed.
         """
+        # With the prompt around each, the probe too.
         texts = self._texts_to_send([*sentences, PROBE_TEXT])
         # The number of tokens of each text.
         costs = self._count_each(texts)
@@ -311,8 +322,8 @@ class OpenAIEncoder:
     def _count_each(self, texts: Sequence[str]) -> IndexArray:
         """Return the number of tokens of each text, (n,).
 
-        Without a tokenizer it is estimated from the number of bytes in UTF-8; one is added to each
-        text for special tokens.
+        With a tokenizer, its special tokens are not counted. Without, the number is estimated from
+        that of bytes in UTF-8, and one is added to each text for special tokens.
         """
         if self.tokenizer:
             return np.array(self._count_by_tokenizer(texts) if len(texts) else [], dtype=np.int64)
@@ -348,7 +359,8 @@ class OpenAIEncoder:
                     hint="start it, or give another by `params=url=ADDRESS`",
                 )
             self._send_phases(phases, texts, sentences, keep)
-        # Servers refuse a blank text, so its embedding is zero.
+        # Servers refuse a blank text, so its embedding is zero. If no answer has shown the size of
+        # an embedding yet, `self.width` sends one word to see it.
         blank_rows = np.array(
             [row for row, text in enumerate(texts[:-1]) if not text.strip()], dtype=np.int64
         )
@@ -377,9 +389,9 @@ class OpenAIEncoder:
             SourceError, EmbeddingsDiffer, EncoderError: As :meth:`embed_into`.
         """
         probe = len(sentences)
-        # It has the first embeddings of texts that are sent again, to compare them.
+        # It has the first embeddings of texts that are sent again, by number, to compare them.
         repeated = RepeatedTexts(phases, probe)
-        if self._history.probe:
+        if self._history.probe:  # bytes, empty before the first run of several texts
             repeated.embeddings[probe] = np.frombuffer(self._history.probe, dtype="<f4")
         # Whether each text's embedding is still to be passed on: not for blank ones.
         is_missing = np.array([bool(text.strip()) for text in texts[:-1]] + [False])
@@ -389,6 +401,7 @@ class OpenAIEncoder:
             is_finite = np.isfinite(answer.embeddings).all(axis=1)
             finite_rows = rows[is_finite]
             finite_embeddings = answer.embeddings[is_finite]
+            # Raises if a text that was sent before now has another embedding.
             self._refuse_changed_embedding(repeated.largest_move(finite_rows, finite_embeddings))
             is_new = is_missing[finite_rows]
             new_rows = finite_rows[is_new]
@@ -412,15 +425,18 @@ class OpenAIEncoder:
                     take_answer=take_answer,
                     stop=stop,
                 )
+                # Does nothing if one is stored already, or if the server has not embedded it yet.
                 self._store_probe(repeated.embeddings.get(probe))
 
     def _store_probe(self, embedding: FloatArray | None) -> None:
         """Write the embedding (d,) of the probe text into the model's history.
 
         Nothing is written if the history has one already, or if ``embedding`` is None: the server
-        has not embedded the probe yet.
+        has not embedded the probe yet. The history also counts the changes of the model that were
+        seen; this number stays.
         """
         if embedding is not None and not self._history.probe:
+            # Little-endian float32.
             probe = embedding.astype("<f4").tobytes()
             self._write_history(History(self._history.changes, probe))
 
@@ -437,6 +453,7 @@ class OpenAIEncoder:
         """
         # Written with "not", so that NaN, for which each comparison is false, raises too.
         if not move <= MAX_SERVER_DRIFT:
+            # It returns the EmbeddingsDiffer.
             raise self._record_change(
                 f"the server at {self.client.url} embeds a text otherwise when it is asked for "
                 f"again (its embedding moves by {move:.2g} of its length): "
@@ -447,7 +464,8 @@ class OpenAIEncoder:
         """Write into the model's history that the server has changed, and return the error for it.
 
         The history counts the changes. The count is part of the encoder's fingerprint, so that
-        earlier embeddings, and scores of them, are not reused.
+        earlier embeddings, and scores of them, are not reused. The embedding of the probe text is
+        removed from the history; the next run stores a new one.
 
         Args:
             problem: The message of the error.
@@ -518,9 +536,11 @@ class OpenAIEncoder:
                 f"{server_label} gave embeddings of size {size}, not the {self.dimensions} of "
                 f"'dimensions': it does not offer them for '{self.model}'; leave dimensions out"
             )
-        # The name that the server gives its model must be the same in all answers of a run.
+        # The name that the server gives its model, empty if it gives none, must be the same in all
+        # answers of a run.
         first_model = self._answering_model.setdefault("model", answer.model)
         if first_model != answer.model:
+            # The change is written into the model's history; the error is an EmbeddingsDiffer.
             raise self._record_change(
                 f"{server_label} answered as model {format_repr(first_model)}, and now as "
                 f"{format_repr(answer.model)}: it was changed in mid-run"

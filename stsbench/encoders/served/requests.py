@@ -58,8 +58,10 @@ def plan_requests(
     shortest = longest_first[-1]
     # Requests with all texts, and the numbers of texts that are still to be sent again.
     requests, to_repeat = _fill_requests(longest_first, costs, limits, probe)
+    # In a request of one text no order can be mixed up.
     if len(requests[-1]) > 1:
         to_repeat.append(shortest)
+    # With one request only, the longest text is sent again in the second phase, and not once more.
     if len(requests) > 1:
         to_repeat.append(longest)
     # If a text is sent alone too, it shows whether its embedding depends on the other texts.
@@ -90,9 +92,10 @@ def _fill_requests(
     Args:
         longest_first: The numbers of the texts, by falling cost.
         costs: The number of tokens of each text, by the text's number.
-        limits: The most texts and tokens of one request, the repeated text included.
-        probe: The number of a text that every run sends; it is repeated like an inner text, if
-            there are several texts.
+        limits: The most texts and tokens of one request, the repeated text included. A text of more
+            tokens is alone in its request.
+        probe: The number of a text that every run sends, which is not in ``longest_first``. If
+            there are several texts, it is put into a request like a text to repeat.
 
     Returns:
         The requests, and the numbers of the drawn texts that are not repeated yet.
@@ -182,8 +185,8 @@ class RepeatedTexts:
     def largest_move(self, rows: IndexArray, embeddings: FloatArray) -> float:
         """Return how far embeddings are at most from the first embeddings of the same texts.
 
-        Only texts that are sent more than once are compared. For a text that has no embedding yet,
-        this one is stored as its first.
+        Only texts that are sent more than once are compared, and the probe, the text that every run
+        sends. For one that has no embedding yet, this one is stored as its first.
 
         Args:
             rows: The numbers of some texts, (m,).

@@ -67,12 +67,13 @@ class UniversalSentenceEncoder:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The hash of the files of the model, and of the versions of TensorFlow's packages."""
+        """The hash of the files of the model, and the versions of TensorFlow's packages."""
         paths = [self.folder / GRAPH_FILE]
         for subfolder in ("variables", "assets"):
             for path in sorted((self.folder / subfolder).glob("*")):
                 if path.is_file():
                     paths.append(path)
+        # Hashes by path. Packages of LIBRARIES that are not installed are left out.
         files = {path.relative_to(self.folder).as_posix(): file_sha256(path) for path in paths}
         return fingerprint({"kind": "use", "code": CODE_VERSION, "files": files}, LIBRARIES)
 
@@ -113,7 +114,7 @@ class UniversalSentenceEncoder:
         """Return the embeddings of one batch of sentences, (n, d), that TensorFlow computes."""
         import tensorflow
 
-        # Half a surrogate pair, which cannot be written as UTF-8, is replaced.
+        # Half a surrogate pair, which cannot be written as UTF-8, becomes "?".
         text = tensorflow.constant([sentence.encode("utf-8", "replace") for sentence in sentences])
         # A tensor of embeddings, or several outputs by name.
         outputs = self._function(text)
@@ -132,7 +133,8 @@ class UniversalSentenceEncoder:
         # A SavedModel of TensorFlow 2 can be called itself.
         if callable(self.graph):
             return self.graph
-        # One of TensorFlow 1, which the module large/3 is, is called by its signatures.
+        # One of TensorFlow 1, which the module large/3 is, is called by its signatures, functions
+        # by name. The first of the known names (SIGNATURES) that is there counts.
         signatures = getattr(self.graph, "signatures", {})
         for name in SIGNATURES:
             if name in signatures:
@@ -143,7 +145,10 @@ class UniversalSentenceEncoder:
         )
 
     def _select_embeddings(self, outputs: dict[str, Any]) -> Any:  # noqa: ANN401 - see _function
-        """Return the output that is the embeddings: the one with a known name, or the only one.
+        """Return the output that is the embeddings.
+
+        It is the first that is there of ``EMBEDDING_OUTPUTS``, a tuple of names; without any of
+        these, the only output.
 
         Args:
             outputs: The outputs of the SavedModel by name.

@@ -5,8 +5,7 @@ They are loaded from the checkpoint's folder alone, and checked to be complete.
 Some models' states depend on padding, whatever the mask is: ConvBERT's convolutions read across a
 sentence's end, FNet transforms its padding too, and Nyströmformer's landmarks are means over it. In
 a batch with longer sentences such a model gives another embedding, and so another score if further
-tasks are scored in the same run. So such a model computes each sentence only together with others
-of the same length.
+tasks are scored in the same run. So it computes a sentence together with those of its length only.
 """
 
 from __future__ import annotations
@@ -182,7 +181,7 @@ def _load_pretrained(library_class: Any, folder: Path, **options: Any) -> Any:  
     """
     try:
         return library_class.from_pretrained(str(folder), **SAFE_LOAD_OPTIONS, **options)
-    except EncoderError:
+    except EncoderError:  # of `refuse_oversized_model`, in whose block the caller may be
         raise
     except BaseException as error:  # a broken file makes transformers raise anything
         # The package tokenizers, written in Rust, panics on some broken files.
@@ -207,7 +206,7 @@ class TokenCounter:
 
         Args:
             model: A checkpoint's folder, or the id of a model on the Hub.
-            revision: The commit of a model on the Hub.
+            revision: The commit of a model on the Hub, or ``unpinned`` for its newest one.
 
         Raises:
             SourceError: The tokenizer is not available.
@@ -256,8 +255,7 @@ def depends_on_padding(model: Any, pad: int, device: torch.device) -> bool:  # n
     """
     short, long = PADDING_TEST_LENGTHS
     vocabulary_size = int(model.get_input_embeddings().num_embeddings)
-    # As many ids from the end of the vocabulary as the long sentence has, and one more in case
-    # the padding id is among them.
+    # The last ids of the vocabulary: one more than needed, as the padding id may be among them.
     first_token = max(vocabulary_size - long - 1, 0)
     tokens = [token for token in range(first_token, vocabulary_size) if token != pad]
     # The tokens repeat if the vocabulary has fewer.
@@ -306,6 +304,7 @@ def choose_auto_class(model_type: object) -> Any:  # noqa: ANN401 - transformers
     Args:
         model_type: The ``model_type`` of the checkpoint's configuration.
     """
+    # By type of model, the name of the class of its encoder, such as T5EncoderModel.
     if model_type not in CLASSES_OF_ENCODERS_ALONE:
         return transformers.AutoModel
     encoder_class = getattr(transformers, CLASSES_OF_ENCODERS_ALONE[str(model_type)])
@@ -405,10 +404,10 @@ class Backbone:
                 model(input_ids=torch.ones((1, 2), dtype=torch.long))
             return model
 
-        # How to load the model, for the backend, which may load it in torch or export it.
+        # The backend loads the model in torch by this, or exports it: both are called the same way.
         network = Network(
             folder=checkpoint.weights[0].parent,
-            state={
+            state={  # all that can change its numbers: an export is found again by this
                 "files": checkpoint.file_hashes(),
                 "adapters": [adapter.file_hashes() for adapter in adapters],
                 "bidirectional": bidirectional,
@@ -537,7 +536,8 @@ class Backbone:
         zeros.
 
         Args:
-            batch: The model's inputs by name, each (b, t); without a mask there is no padding.
+            batch: The model's inputs by name, each (b, t); without a mask there is no padding. Each
+                sentence has a token.
             compute: Runs the model on the inputs of some sentences, and returns a list of outputs:
                 hidden states (b, t, h), or one vector per sentence (b, h).
 
@@ -553,7 +553,7 @@ class Backbone:
         for length in sorted(set(lengths.tolist())):
             has_length = lengths == length
             ids_without_padding = ids[has_length][is_token[has_length]].view(-1, length)
-            part_outputs = compute({"input_ids": ids_without_padding})
+            part_outputs = compute({"input_ids": ids_without_padding})  # no padding needs no mask
             if not outputs:
                 # Only now is the size h of each output known.
                 for part in part_outputs:

@@ -63,6 +63,7 @@ class PackedLinear(torch.nn.Module):
                 example ``("gelu", "tanh")``.
         """
         super().__init__()
+        # The layout that is best for a batch of PACKED_BATCH_TOKENS tokens; others work too.
         self.weight = torch.ops.mkldnn._reorder_linear_weight(
             linear.weight.detach(), PACKED_BATCH_TOKENS
         )
@@ -95,6 +96,7 @@ class PackedOutput(torch.nn.Module):
             x: The input of the linear layer, (..., h).
             residual: The block's input, (..., k).
         """
+        # There is no dropout, because packed layers are for inference only.
         total = torch.ops.mkldnn._linear_pointwise.binary(
             x, residual, self.dense.weight, self.dense.bias, "add"
         )
@@ -112,9 +114,11 @@ def pack_linears(model: torch.nn.Module) -> None:
     Args:
         model: A model in evaluation mode, or any part of one.
     """
+    # This torch may be built without oneDNN.
     if not _has_onednn():
         return
     for name, child in model.named_children():
+        # Exactly torch's linear layer, on the CPU, of a type that this processor supports.
         if _can_pack(child):
             setattr(model, name, PackedLinear(cast(torch.nn.Linear, child)))
             continue
@@ -125,7 +129,7 @@ def pack_linears(model: torch.nn.Module) -> None:
             continue
         # If the child has a layer followed by an activation, they become one packed layer.
         _fuse_activation(child)
-        # Then the children of the child.
+        # Then the children of the child; those that are packed already are no linear layers now.
         pack_linears(child)
 
 
@@ -186,10 +190,12 @@ def _fuse_activation(module: Any) -> None:  # noqa: ANN401 - transformers is unt
     ]
     if not activations:
         return
+    # Random numbers (1, 4, in_features), the same at each call, in the layer's type.
     example = _example_input(dense.in_features, dense)
     old_output = module(example)
     module.dense = PackedLinear(dense, activations[0])
     module.intermediate_act_fn = torch.nn.Identity()
+    # Outputs that differ by rounding in their type only are close.
     if not _is_close(module(example), old_output):
         # The module uses its layers in another way than BERT: set it back as it was.
         module.dense = dense
@@ -214,7 +220,8 @@ def _pack_output(module: Any) -> PackedOutput | None:  # noqa: ANN401 - transfor
         return None
     packed = PackedOutput(module)
     dense = module.dense
-    # The input of the linear layer, and the block's input that is added to its output.
+    # Random inputs (1, 4, size), the same at each call: that of the linear layer, and the block's
+    # input, which is added to the layer's output.
     example = [_example_input(size, dense) for size in (dense.in_features, dense.out_features)]
     # A module with the same layers may use them in another way: it may have other inputs, or
     # compute something else.
@@ -222,6 +229,7 @@ def _pack_output(module: Any) -> PackedOutput | None:  # noqa: ANN401 - transfor
         old_output = module(*example)
     except TypeError:
         return None
+    # Outputs that differ by rounding in their type only are close.
     return packed if _is_close(packed(*example), old_output) else None
 
 
@@ -261,7 +269,8 @@ def choose_products(module: torch.nn.Module) -> None:
 
     A layer computes three products of matrices: its output, and two gradients. For each of these
     oneDNN or torch's own function may be faster on this processor, which is measured once. Layers
-    keep their weights and names. Subclasses of torch's layer and small layers stay as they are.
+    keep their weights and names. Subclasses of torch's layer stay as they are, and so do layers
+    that are small or not on the CPU.
 
     Args:
         module: The module, to be trained or not.
@@ -273,6 +282,7 @@ def choose_products(module: torch.nn.Module) -> None:
     ]
     if not layers or not _has_onednn():
         return
+    # Three booleans: for the output and each gradient, whether oneDNN is faster.
     products = fastest_products()
     if any(products):
         for layer in layers:
@@ -331,10 +341,11 @@ class _LinearProduct(torch.autograd.Function):
         """
         x, weight = ctx.saved_tensors
         products: ProductChoice = ctx.products
+        # For each argument of `forward`, whether its gradient is asked for.
         needs_x, needs_weight, needs_bias, _ = ctx.needs_input_grad
         grad_x = grad_weight = grad_bias = None
         gradient = gradient.contiguous()
-        # All leading dimensions as one: (n, k).
+        # `_multiply(a, b)` is a b^T. All leading dimensions become one here: (n, k).
         gradient_rows = gradient.view(-1, gradient.shape[-1])
         if needs_x:
             grad_x = _multiply(gradient, weight.T, by_onednn=products.input_gradient)
@@ -374,7 +385,7 @@ def fastest_products() -> ProductChoice:
         return msgspec.json.decode(path.read_bytes(), type=ProductChoice)
     n_rows, width = TIMED_SHAPE
     x, gradient, weight = (torch.ones(n, width) for n in (n_rows, n_rows, width))
-    # The products of a layer with as many inputs as outputs.
+    # The products of a layer with as many inputs as outputs. `_is_onednn_faster(a, b)` times a b^T.
     choice = ProductChoice(
         output=_is_onednn_faster(x, weight),
         input_gradient=_is_onednn_faster(gradient, weight.T),
@@ -390,7 +401,8 @@ def fastest_products() -> ProductChoice:
 def _is_onednn_faster(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Return whether oneDNN computes a b^T clearly faster than torch's own function.
 
-    Both are timed in turns, and the least CPU time of each counts.
+    Both are timed in turns, and the least CPU time of each counts, that of all threads together.
+    Clearly means that torch takes more than ``MIN_GAIN`` times as long, a factor above 1.
 
     Args:
         a: A matrix (n, h).
@@ -401,6 +413,7 @@ def _is_onednn_faster(a: torch.Tensor, b: torch.Tensor) -> bool:
     for _ in range(TIMED_ROUNDS + 1):
         for seconds, by_onednn in ((torch_seconds, False), (onednn_seconds, True)):
             start_time = time.process_time()
+            # Computes a b^T.
             _multiply(a, b, by_onednn=by_onednn)
             seconds.append(time.process_time() - start_time)
     # The first round does not count: oneDNN compiles, and threads start.

@@ -98,6 +98,7 @@ class CrossEncoder(PairScorer, CheckpointEncoder):
             raise CardError(f"dtype '{INT8}' is not for cross-encoders; leave 'dtype' out")
         backend_class = resolve_backend_class("torch", dtype=dtype, device=device)
         self.backend = backend_class(self.root, file="", dtype=dtype, device=device)
+        # The most tokens that the checkpoint's files allow; None if they set no limit.
         limit = self.checkpoint.max_length()
         if max_length is not None and limit is not None and max_length > limit:
             raise CardError(f"max_length {max_length}: {self.root} reads {limit} tokens of a pair")
@@ -116,7 +117,7 @@ class CrossEncoder(PairScorer, CheckpointEncoder):
         Raises:
             EncoderError: The files name any other class.
         """
-        # The values of the later files replace those of the earlier.
+        # config.json, and the file of sentence-transformers if there is one: its values count more.
         config = self.checkpoint.config() | read_optional_json(self.root / LIBRARY_CONFIG_FILE)
         library_settings = config.get("sentence_transformers")
         if isinstance(library_settings, dict):
@@ -124,6 +125,7 @@ class CrossEncoder(PairScorer, CheckpointEncoder):
         keys = ("activation_fn", "sbert_ce_default_activation_function")
         # The first value that is set.
         address = next(filter(None, map(config.get, keys)), "torch.nn.Sigmoid")
+        # An address within torch.nn that ends in one of the three names; the group is that name.
         match = _ACTIVATION_ADDRESS.fullmatch(str(address))
         if match is None:
             raise EncoderError(f"{self.root}: activation {format_repr(address)} is never run")
@@ -131,11 +133,16 @@ class CrossEncoder(PairScorer, CheckpointEncoder):
 
     @cached_property
     def fingerprint(self) -> str:  # type: ignore[override]
-        """The hash of everything that can change a score, and of the versions of packages."""
+        """The hash of everything that can change a score, and the versions of packages.
+
+        ``order`` tells in which order a pair's sentences are read: ``given`` or ``both``. The
+        version of the code is raised by hand if a change of the code can change a score.
+        """
         return fingerprint(
             {
                 "kind": "cross_encoder",
                 "code": CODE_VERSION,
+                # The sha256 of each file by its name.
                 "files": self.checkpoint.file_hashes(),
                 "max_length": self.max_length,
                 "order": self.order,
@@ -180,7 +187,8 @@ class CrossEncoder(PairScorer, CheckpointEncoder):
                 )
             return model.eval()
 
-        # The backend puts the model on the device, and packs its layers on a CPU.
+        # The backend puts the model on the device, and packs its layers on a CPU. It is torch,
+        # which exports nothing and so needs no `state`.
         return self.backend.load_model(Network(folder=self.root, state={}, load=load_in_torch))
 
     def score_pairs(self, first: Sequence[str], second: Sequence[str]) -> npt.NDArray[np.float64]:
@@ -191,7 +199,8 @@ class CrossEncoder(PairScorer, CheckpointEncoder):
             second: The second sentence of each pair.
 
         Returns:
-            The scores, (n,): the model's only output after the activation.
+            The scores, (n,): the model's only output after ``self.activation``, a class of
+            ``torch.nn`` by its name.
         """
         import torch
 
@@ -205,6 +214,8 @@ class CrossEncoder(PairScorer, CheckpointEncoder):
         lengths = np.array(list(map(len, encoded["input_ids"])), dtype=np.int64)
         budget = GPU_TOKEN_BUDGET if is_accelerator(device) else TOKEN_BUDGET
         scores = np.empty(len(lengths))
+        # Each batch is the row numbers of pairs, of at most `budget` tokens with padding, or of one
+        # longer pair.
         for rows in plan_batches(lengths, budget=budget):
             values = {name: [lists[row] for row in rows] for name, lists in encoded.items()}
             batch = self.tokenizer.pad(values, return_tensors="pt").to(device)

@@ -84,6 +84,7 @@ class CheckpointEncoder:
         Its model is loaded anew at the first access.
         """
         copied = copy(self)
+        # file="": torch runs the checkpoint's weights, and no file of another runtime.
         copied.backend = TorchBackend(self.backend.folder, file="", dtype="float32", device="cpu")
         for name in list(vars(copied)):
             # Cached values, such as the model and the fingerprint, are of this encoder only.
@@ -209,6 +210,7 @@ class TransformerEncoder(CheckpointEncoder):
         Raises:
             CardError: The number is below 1, or larger than the model's number of positions.
         """
+        # That of the files is the smallest of theirs and the model's number of positions.
         max_length = self.checkpoint.max_length() if requested is None else requested
         if max_length is None:
             return None
@@ -249,6 +251,7 @@ class TransformerEncoder(CheckpointEncoder):
         if self.adapters:
             libraries.append("peft")
         return fingerprint(
+            # The backend's fields and packages: none for torch, but for other runtimes.
             {**fields, **self.backend.fingerprint_fields},
             [*libraries, *self.backend.libraries],
         )
@@ -302,6 +305,7 @@ class TransformerEncoder(CheckpointEncoder):
         pools_last_token = str(self.pooling) == "last_token"
         has_two_copies = self.prompt.n_copies == 2
         if has_two_copies or (self.prompt.template and pools_last_token):
+            # Without their prompt; cut at the end, so that each fits together with its prompt.
             sentences = cut_to_fit(self.backbone.tokenizer, self.prompt, sentences, self.max_length)
         tokens = self.backbone.tokenize(self.prompt.wrap(sentences), max_length=self.max_length)
         if not self.pooling.pools_second_copy:
@@ -371,7 +375,8 @@ class TransformerEncoder(CheckpointEncoder):
 
         has_tokens = tokens.lengths[rows] > 0
         if not has_tokens.any():
-            # The model is not run, which would show the size of an embedding.
+            # The model is not run, which would show the size of an embedding. `n_embeddings` is the
+            # number of poolings: 1, but for a subclass.
             d = self.n_embeddings * self.backbone.width
             return np.zeros((len(rows), d), dtype=np.float32)
         with torch.inference_mode():
@@ -449,6 +454,7 @@ class TransformerEncoder(CheckpointEncoder):
 
         ids = batch["input_ids"]
         if self.pooling.pools_mask_token:
+            # True at the last mask token of each row, if it has any.
             is_mask_token = last_occurrences(ids, self.backbone.mask_token)
             if not bool(is_mask_token.any(dim=1).all()):
                 raise EncoderError(
@@ -555,7 +561,8 @@ class _SharedForward(TransformerEncoder):
             The embeddings (b, h) of each encoder, in their order.
         """
         depth = self.backbone.depth
-        # The word embeddings and the output of every layer; a pooling takes some of these.
+        # The word embeddings and the output of every layer; a pooling takes some of these, by
+        # indices as of a list: -1 is the last layer.
         states = self.backbone.hidden_states(batch, range(depth + 1))
         embeddings = []
         for encoder in self.encoders:
@@ -618,9 +625,11 @@ def embed_in_one_pass(
     # By the embeddings of a few fixed sentences, the probes, a later run checks that the encoder
     # still embeds alike. The engine made below passes embeddings on, and records no probes.
     for engine in engines:
+        # No monitor: nothing checks this. No folder: embeddings stay in memory, for this run only.
         if engine.store.monitor is not None and engine.store.folder is not None:
             engine.store.monitor.record_probes()
     encoders = cast(list[TransformerEncoder], [engine.encoder for engine in engines])
+    # What is added to it, the embeddings of all encoders side by side, goes to the engines' stores.
     store = _SplitStore([engine.store for engine in engines])
     Engine(_SharedForward(base, encoders), store, on_progress=progress).prepare(sentences)
 
@@ -637,8 +646,8 @@ def count_longer_texts(texts: Sequence[str], folder: Path, max_length: int | Non
         0 without a maximum, or if all texts are short. None if there are longer texts, but no
         ``tokenizer.json`` to count their tokens with.
     """
-    # But for special tokens, each token has one byte of the text at least: texts with fewer bytes
-    # than the maximum are short enough.
+    # But for special tokens, of which a tokenizer adds MAX_SPECIAL_TOKENS at most, each token has
+    # one byte of the text at least: texts with fewer bytes than the maximum are short enough.
     long_texts = [
         text
         for text in texts

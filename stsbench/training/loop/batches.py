@@ -56,12 +56,15 @@ class BatchPlan:
         # The loss of a sentence contrasts it with others.
         if self.n_rows < 2:
             raise TrainingError(f"the corpus has {self.n_rows} rows; there is nothing to contrast")
-        # ``joint_batch_size``: the rows of a batch of all training processes together.
+        # ``batches_per_epoch`` counts the full batches, and a smaller last one of two rows or more,
+        # if a single process trains and the recipe does not omit it. ``joint_batch_size``: the rows
+        # of a batch of all training processes together.
         if self.batches_per_epoch == 0:
             raise TrainingError(
                 f"the corpus has {self.n_rows} rows, a batch takes {self.joint_batch_size}; "
                 "lower batch_size"
             )
+        # The number of batches of the whole run.
         if self.n_batches < 1:
             raise CardError("[training] leaves no step to take; raise 'epochs' or 'steps'")
 
@@ -121,10 +124,12 @@ class Batches(torch.utils.data.Dataset[Batch]):
             # The draws of a batch are seeded by its number. No batch has the number 2^40, so the
             # draws of the order of an epoch's rows are independent of them.
             order_rng = np.random.default_rng([plan.seed, 2**40, epoch])
+            # The indices of all rows, by default shuffled.
             order = self.learner.order(plan.n_rows, order_rng, batch=plan.joint_batch_size)
             # Only the current epoch's order is stored.
             self._orders = {epoch: order}
-        # A batch of all ranks is consecutive rows of the order: rank 0's, then rank 1's, and so on.
+        # A batch of all ranks is consecutive rows of the order: rank 0's, then rank 1's, and so on,
+        # ``batch_size`` rows each; the last batch of an epoch may be smaller.
         start = (batch_in_epoch * plan.ranks + plan.rank) * plan.section.batch_size
         rows = self._orders[epoch][start : start + plan.section.batch_size]
         batch_rng = np.random.default_rng([plan.seed, number, plan.rank])

@@ -106,7 +106,8 @@ class ProcessGroup:
         """
         from accelerate import PartialState
 
-        # On CPUs the library connects processes only on request.
+        # On CPUs the library connects processes only on request. ``auto`` is resolved to the device
+        # that was set for this process, else to its accelerator, else to "cpu".
         is_on_cpu = device == "cpu" or resolve_device_name("auto") == "cpu"
         state = PartialState(cpu=is_on_cpu)
         process_device = str(state.device) if device == "auto" else device

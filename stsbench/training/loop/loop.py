@@ -101,6 +101,7 @@ def prepare_learner(learner: Learner, section: TrainingSection) -> None:
     check_training_settings(learner, section)
     students = [module for module in learner.modules() if isinstance(module, Student)]
     for student in students:
+        # The maximum number of texts in the model at once; None for the whole batch.
         student.chunk = section.chunk
         # This cached property, whether padding changes embeddings, runs the model. It is read only
         # to be computed now, before the model is compiled: the compiled model would be compiled
@@ -262,9 +263,10 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
     def log_validation(self, point: Point) -> None:
         """Send the numbers of a validation to the loggers, such as TensorBoard.
 
-        Measures of validation get the prefix ``eval_``. The step, the loss, the norm of the
-        gradient and the learning rate are omitted, because the library sends them itself; so is
-        ``candidate``, the index of the best of a method's encoders.
+        Measures of validation get the prefix ``eval_``; the parts of the loss keep their names. The
+        step, the loss, the norm of the gradient and the learning rate are omitted, because the
+        library sends them itself; so is ``candidate``, the index of the best of a method's
+        encoders.
 
         Args:
             point: The numbers by name.
@@ -319,6 +321,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
         # ``self.model`` is the method without the wrapper, for messages.
         losses = check_losses(model(**inputs), self.model)
         detached_losses = {name: value.detach() for name, value in losses.items()}
+        # The step of a batch is the one after all finished steps.
         self.selection.losses.record(detached_losses, step=self.state.global_step + 1)
         return losses["loss"]
 
@@ -357,10 +360,11 @@ def _make_training_arguments(settings: LoopSettings, *, on_cpu: bool) -> Any:  #
         gradient_accumulation_steps=section.accumulate,
         max_steps=plan.steps,
         learning_rate=section.learning_rate,
+        # 0: the gradient is not clipped.
         max_grad_norm=section.clip,
         bf16=section.precision == "bfloat16",
         fp16=section.precision == "float16",
-        # :class:`Selection` decides when to save and what to log.
+        # :class:`Selection` decides when to save; loggers get the loss every ``logging_steps``.
         save_strategy="no",
         save_total_limit=2,
         logging_steps=10,
@@ -398,7 +402,7 @@ def _translate_checkpoint_errors(checkpoint: Path | str | None) -> Iterator[None
     The run then stops: it does not start again from the beginning unless the user requests that.
 
     Args:
-        checkpoint: The folder of the checkpoint that is read within the block.
+        checkpoint: The folder of the checkpoint that is read within the block; None if none is.
     """
     try:
         yield

@@ -40,7 +40,7 @@ def draw_dropout_mask(shape: torch.Size, rate: float) -> tuple[torch.Tensor, flo
 
     Args:
         shape: The shape of the mask.
-        rate: The probability that an element is dropped; it is met to within 8e-6.
+        rate: The probability that an element is dropped, below 1; it is met to within 8e-6.
 
     Returns:
         The mask, True at elements that are kept, and the factor by which dropout multiplies the
@@ -190,13 +190,15 @@ class LengthGroups:
 
         Returns:
             A vector for each row of all groups, (P h, d): P tokens, padding included, in h heads.
+            Some more rows may follow, which no group reads.
         """
         head_values = values.reshape(-1, values.shape[-1])  # (N h, d)
         if not zeros:
-            # For each row, the head that is copied there.
+            # For each row, the index of the head to copy there, of any token at padding.
             return head_values.index_select(0, self._head_of_row)
         rows = head_values.new_zeros((len(self._head_of_row), head_values.shape[1]))
-        # Tokens of no sentence come last, and go to no row.
+        # ``_row_of_head``: for each head, its row. ``_n_token_rows``: the number of heads of tokens
+        # of sentences; the tokens of no sentence come last, and go to no row.
         return rows.index_copy_(
             0, self._row_of_head[: self._n_token_rows], head_values[: self._n_token_rows]
         )
@@ -215,6 +217,7 @@ class LengthGroups:
         """
         # For each head of each token, its row.
         head_values = values.index_select(0, self._row_of_head)
+        # The heads beyond this number belong to tokens of no sentence.
         head_values[self._n_token_rows :] = 0
         return head_values.view(shape)
 
@@ -253,12 +256,14 @@ class GroupedAttention(torch.autograd.Function):
         all_weights = []
         masks = []
         for group in length_groups.groups:
-            # ``rows_of`` returns the group's part of a tensor, (sentences * h, tokens, d).
+            # ``rows_of`` returns the group's part of a tensor, (sentences * h, tokens, d), a view.
             scores = torch.bmm(group.rows_of(q), group.rows_of(k).transpose(1, 2))
             if group.is_padding is not None:
                 scores.masked_fill_(group.is_padding, torch.finfo(scores.dtype).min)
             weights = torch.softmax(scores, dim=-1)
+            # True at weights that are kept, and the factor of these.
             mask, ctx.dropout_scale = draw_dropout_mask(scores.shape, rate) if rate else (None, 1.0)
+            # ``weights`` themselves if there is no mask.
             dropped_weights = _apply_dropout(weights, mask, ctx.dropout_scale)
             # Written into the group's rows of the result.
             torch.bmm(dropped_weights, group.rows_of(v), out=group.rows_of(result))
@@ -293,6 +298,9 @@ class GroupedAttention(torch.autograd.Function):
         grad_result = length_groups.to_group_order(gradient, zeros=True)
         # Their rows are written group by group below: one group is sentences of similar length.
         grad_q, grad_k, grad_v = (torch.empty_like(tensor) for tensor in (q, k, v))
+        # ``rows_of`` returns the group's part of a tensor, (sentences * h, tokens, d), as a view:
+        # ``out`` writes into the whole tensor. ``_apply_dropout`` multiplies by mask and factor;
+        # without a mask it returns its argument.
         for group, weights, mask in zip(groups, all_weights, masks, strict=True):
             group_grad = group.rows_of(grad_result)
             dropped_weights = _apply_dropout(weights, mask, ctx.dropout_scale)
@@ -334,11 +342,12 @@ def attend_in_groups(
         query: The queries of the N tokens of all sentences, laid end to end, in h heads, (N, h, d).
         key: Their keys (N, h, d).
         value: Their values (N, h, d).
-        layout: The lengths of the sentences in tokens, and their sum N, ``size``. Its ``plans``
-            store the groups by number of heads, so that all layers of a model use the same.
+        layout: The lengths of the sentences in tokens, the longest first, and N, ``size``, which
+            may exceed their sum: the last tokens are then filling. Its ``plans`` store the groups
+            by number of heads, so that all layers of a model use the same.
         scale: The factor of the products of query and key.
         dropout: The dropout rate of the attention weights.
-        causal: Whether a token attends only to those before it; must be False.
+        causal: Whether a token attends to no token after it; must be False.
         window: How far a token attends; must be None.
 
     Returns:
@@ -381,6 +390,7 @@ def speed_up(
     for child in module.modules():
         # The transformer itself, not a model with a head around it.
         if isinstance(child, PreTrainedModel) and child is child.base_model and not compiled:
+            # From now on it lays the sentences of a batch end to end, without padding, if it can.
             _speed_up_model(child, precision)
     if any(parameter.device.type != "cpu" for parameter in module.parameters()):
         return
@@ -394,9 +404,11 @@ def speed_up(
     # Only torch's own class: a subclass may do something else.
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
+            # The new module draws 16 random bits per element, and has the old one's rate and mode.
             if type(child) is torch.nn.Dropout and not child.inplace:
                 setattr(parent, name, FewBitsDropout(child.p).train(child.training))
     if not compiled:
+        # It measures for each linear layer which product is faster.
         choose_products(module)
 
 

@@ -98,6 +98,7 @@ def make_optimiser(module: torch.nn.Module, section: TrainingSection) -> torch.o
     Raises:
         CardError: No parameter is trained, or the recipe sets ``betas`` or ``epsilon`` for an
             optimiser that has none.
+        UnknownName: There is no such optimiser.
     """
     # Python's ids of the weights of normalisation layers.
     norm_ids = {
@@ -122,6 +123,7 @@ def make_optimiser(module: torch.nn.Module, section: TrainingSection) -> torch.o
         {"params": parameters, "lr": rate, "weight_decay": decay}
         for (rate, decay), parameters in parameters_by_settings.items()
     ]
+    # A function from groups of parameters and the section to the optimiser.
     make = look_up("optimiser", section.optimiser, OPTIMISERS)
     optimiser = make(param_groups, section)
     # A value that is not the default was set by the recipe; an optimiser without it would ignore
@@ -161,8 +163,10 @@ def make_schedule(section: TrainingSection, steps: int) -> Schedule:
 
     Raises:
         CardError: The recipe sets a field that its schedule does not use.
+        UnknownName: There is no such schedule.
     """
-    # How the schedule is made, and the fields of the section that it uses.
+    # ``kind.make`` makes the schedule, from the fields ``kind.fields`` of the section;
+    # ``kind.is_flat``: only a warm-up changes its rate.
     kind = look_up("schedule", section.schedule, SCHEDULES)
     # A constant rate needs no length, unless there is a warm-up, which is a share of the length.
     needs_no_length = kind.is_flat and not section.warmup
@@ -243,10 +247,11 @@ def _slanted_triangular(section: TrainingSection, steps: int) -> Schedule:
 
 
 def _piecewise(section: TrainingSection, steps: int) -> Schedule:
-    """Make the schedule with the recipe's ``rates``, each from the step in ``milestones`` on.
+    """Make the schedule of the recipe's learning rates ``rates``, each from a milestone on.
 
     Args:
-        section: The recipe's section ``[training]``, with as many ``milestones`` as ``rates``.
+        section: The recipe's section ``[training]``: ``milestones`` are the steps at which each of
+            the ``rates`` begins.
         steps: Not used: milestones are steps, not shares of them.
 
     Returns:

@@ -117,6 +117,7 @@ class LossHistory:
         Raises:
             TrainingError: A loss is not finite; the message names the step and the last checkpoint.
         """
+        # Pairs of a step and its loss, a scalar on the device.
         unread = self._unread
         self._unread = []
         values = torch.stack([loss.float() for _, loss in unread]).tolist() if unread else []
@@ -125,6 +126,7 @@ class LossHistory:
                 message = (
                     f"the loss is {value} at step {step}; lower learning rate or raise temperature"
                 )
+                # The path of the last complete checkpoint, or "nothing" if there is none.
                 raise TrainingError(
                     f"{message} ({find_last_checkpoint(self.folder) or 'nothing'} is kept)"
                 )
@@ -133,14 +135,15 @@ class LossHistory:
     def take_means(self) -> dict[str, float]:
         """Return the mean of each loss since the last call by name, and forget these losses.
 
+        The norm of the gradient, recorded with the losses under ``gradient_norm``, is averaged too.
         A loss that some batches lack is averaged over the others. Values that are not finite are
-        excluded: if the gradient overflows in float16, the optimiser skips the step too. A loss
-        without any finite value has no mean.
+        excluded, such as the norm of a gradient that overflows in float16, whose step the optimiser
+        skips. A loss without any finite value has no mean.
         """
         losses_by_batch = self._losses
         self._losses = []
         means = {}
-        # A dict for its order: the names as they first occur.
+        # The names as they first occur; a dict, as a set has no order.
         names = {name: None for losses in losses_by_batch for name in losses}
         for name in names:
             tensors = [losses[name].float() for losses in losses_by_batch if name in losses]
@@ -242,7 +245,7 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
             if decide_jointly(self._is_out_of_patience()):
                 control.should_training_stop = True
         self.report_progress(step)
-        # On the user's request.
+        # The user has requested a stop, and this step is not the last anyway.
         if self.stops_before_end(step):
             control.should_save = control.should_training_stop = True
         # A joint decision waits for the device, so it is taken when losses are read, which waits
@@ -250,6 +253,7 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         may_decide_jointly = (
             self.settings.processes.ranks == 1 or step % self.losses.read_interval == 0
         )
+        # No checkpoint after the last step: the caller of the loop then writes the trained weights.
         is_save_due = time.monotonic() - self._last_save_time >= self.settings.checkpoint_seconds
         if may_decide_jointly and not is_last and decide_jointly(is_save_due):
             control.should_save = True
@@ -274,9 +278,11 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         if not args.should_save:
             return
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-        # "watched": the losses since the last validation, for the next point of the curve.
+        # "curve": the points of all validations so far; "best": the best of them, or None;
+        # "watched": the losses since the last validation, for the next point.
         record = {"curve": self.curve, "best": self.best, "watched": self.losses.as_numbers()}
         write_atomically(folder / "selection.json", json.dumps(record).encode())
+        # None before the first validation, or if the recipe keeps the last weights.
         if self.best_weights is not None:
             write_atomically(folder / "best.safetensors", save(self.best_weights))
         write_atomically(folder / COMPLETE_FILE, json.dumps({"step": state.global_step}).encode())
@@ -319,7 +325,8 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
             return
         self.losses.read_pending()
         scores = [self.settings.validate(encoder) for encoder in self.learner.encoders()]
-        # A method may have several encoders: the best one counts. The key puts NaN below all.
+        # Numbers, the higher the better. A method may have several encoders: the best one counts.
+        # The key puts NaN below all.
         score = max(scores, key=selection_key)
         point = {
             "step": step,
@@ -359,6 +366,7 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         if self.selection_section.patience_counts == "declines":
             n_bad = sum(later < earlier for earlier, later in zip(scores, scores[1:], strict=False))
         else:
+            # The first of equally good ones.
             best_index = scores.index(max(scores))
             n_bad = len(scores) - 1 - best_index
         return n_bad >= self.selection_section.patience
@@ -385,7 +393,7 @@ def is_validation_due(section: SelectionSection, plan: BatchPlan, step: int) -> 
     Args:
         section: The recipe's section ``[selection]``: validate every so many steps (``every``), and
             at the start, at the end, or at the end of each epoch (``at_...``).
-        plan: The batches of the run.
+        plan: The batches of the run; its ``steps`` are all steps of the optimiser.
         step: The number of finished steps; 0 before the first.
     """
     if step == 0:
