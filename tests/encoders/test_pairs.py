@@ -214,7 +214,8 @@ def test_what_is_no_score_is_one_line(place):
 
 def test_a_pair_scorer_has_no_embeddings(place, folder):
     encoder = stsbench.load_encoder(str(folder))
-    for no_list in (5, iter([join_pair("a dog", "a cat")])):
+    no_lists: list[Any] = [5, iter([join_pair("a dog", "a cat")])]
+    for no_list in no_lists:
         with pytest.raises(StsbenchError, match="encode takes a list of sentences"):
             encoder.encode(no_list)
     with pytest.raises(StsbenchError, match="scores pairs of sentences and has no embeddings"):
