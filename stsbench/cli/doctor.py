@@ -203,7 +203,8 @@ def _hide_folders(report: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON val
     }
     for name, folder in folders.items():
         if folder is not None and len(str(folder)) > 1:
-            text = text.replace(str(folder), f"<{name}>")
+            # Not the beginning of a longer name.
+            text = re.sub(rf"{re.escape(str(folder))}(?![\w.-])", f"<{name}>", text)
     # A path begins with a slash. Not meant are slashes within a word, in a web address, or behind
     # one of the names above, as in <DATA>/file.
     absolute_path = rf"(?<![\w:/.>]){re.escape(os.sep)}[^\s'\",;:()\\]+"

@@ -161,7 +161,7 @@ def parse_scale(text: str) -> tuple[float, float] | None:
         # No valid scale, so that the error below is raised.
         lowest, highest = 0.0, 0.0
     # Neither NaN nor infinity passes.
-    if not -1e300 < lowest < highest < 1e300:
+    if "..." in text or not -1e300 < lowest < highest < 1e300:
         raise StsbenchError(
             f"--scale '{text}': give the lowest and the highest score, such as 1..10"
         )
@@ -188,10 +188,11 @@ def parse_assignments(texts: Sequence[str]) -> dict[str, Any]:
     params: dict[str, Any] = dict(
         parse_pairs("--set", texts, expected="key=value, such as pooling=cls", allow_empty=True)
     )
-    # TOML's error is a ValueError: the value then stays text.
+    # TOML's error is a ValueError, as is that of two values for one: the value then stays text. In
+    # a table on one line nothing can be hidden behind the value, such as a comment.
     for key, value in params.items():
         with suppress(ValueError):
-            params[key] = tomllib.loads(f"value = {value}")["value"]
+            (params[key],) = tomllib.loads(f"table = {{value = {value}}}")["table"].values()
     # The message of the problem, empty without one.
     if problem := settings.find_key_problem(params):
         raise StsbenchError(f"--set: {problem}")

@@ -325,7 +325,7 @@ def _make_sentence_keys(split: Split) -> _TestKeys:
         items=items,
         # The key of a text without letters and digits is empty.
         sentences={key for item in items for key in item} - {b""},
-        pairs={frozenset(item) for item in items if len(item) > 1},
+        pairs={frozenset(item) for item in items if len(item) > 1 and any(item)},
     )
 
 

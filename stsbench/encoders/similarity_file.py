@@ -63,6 +63,12 @@ class SimilarityFile(FileEncoder, PairScorer):
             # The names of the two columns; {}: the user has named none.
             sentences = find_sentences([*columns], {}, where=str(self.path))
             sides = [columns[str(column)] for column in sentences]
+            if len(sides) != 2 or len(sides[0]) != len(sides[1]):
+                raise EncoderError(
+                    f"{self.path}: {', '.join(map(str, sentences))} are no two columns of "
+                    "sentences of the same length",
+                    remedy=Remedy("pairs"),
+                )
             # The two sentences of each pair become one text.
             self._index_pairs(list(map(join_pair, *sides)))
 

@@ -117,7 +117,8 @@ def refuse_oversized_model(folder: Path, weights: Sequence[Path]) -> Iterator[No
     import torch
 
     weights_size = sum(prod(shape) for path in weights for shape in read_shapes(path).values())
-    # A model may have parts that its file lacks, such as tied or fresh layers.
+    # A model may have parts that its file lacks, such as tied or fresh layers: so twice the weights
+    # and 50 million numbers more are allowed.
     max_size = int(MAX_SIZE_FACTOR * weights_size + MAX_EXTRA_VALUES)
     # The size of each parameter so far, by its module and name. A parameter is registered again
     # when its weights are read, and then replaces the former one.
@@ -167,7 +168,7 @@ class Adapter:
         It is fetched from the Hub if it is not on this machine. Its weights are not read yet.
 
         Args:
-            name: A folder, or ``owner/name@commit`` on the Hub.
+            name: A folder, or ``owner/name@commit`` on the Hub; the main branch without a commit.
 
         Raises:
             SourceError: The adapter is not available.
@@ -272,6 +273,7 @@ def convert_to_safetensors(weights: Path) -> Path:
     from safetensors.torch import save_file
 
     tensors = read_tensors(weights)
+    # At the end of the block the scratch folder is renamed to ``target.parent``.
     with sealed_folder(target.parent) as scratch:
         (scratch / "config.json").write_bytes(config)
         try:
@@ -318,6 +320,7 @@ def read_tensors(weights: Path) -> dict[str, torch.Tensor]:
                 "name",
                 hint=_SAFETENSORS_HINT,
             )
+        # UNUSED_HEADS: the beginnings of names, such as ``classifier.``.
         if not name.startswith(UNUSED_HEADS):
             # As numbers in memory one after another, without lazy conjugation or negation.
             array = tensor.detach().resolve_conj().resolve_neg().contiguous()

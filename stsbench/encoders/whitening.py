@@ -61,16 +61,16 @@ class Moments:
         empty chunk changes nothing; without any embedding, mean and scatter are the scalar 0.
 
         Args:
-            chunks: Embeddings, (n, d) each.
+            chunks: Embeddings, (n, d) each, with the same d.
 
         Raises:
-            EncoderError: A chunk has another shape, or a value that is not finite.
+            EncoderError: A chunk is not a matrix, or has a value that is not finite.
         """
         self.count = 0
         self.mean = np.zeros(())
         self.scatter = np.zeros(())
         for chunk in chunks:
-            rows = to_finite_float64(chunk)
+            rows = to_finite_float64(chunk)  # this raises
             old_count = self.count
             chunk_size = len(rows)
             if chunk_size:
@@ -140,10 +140,11 @@ class WhiteningMethod(EmbeddingTransform):
         # whitening would scale to variance 1.
         d = len(variance)
         noise_share = (d * np.finfo(np.float32).eps) ** 2
+        # n embeddings vary in n - 1 directions at most.
         rank = min(int((variance > variance[0] * noise_share).sum()), n - 1)
         if not rank or variance[0] <= 0:
             raise EncoderError(f"whitening: all {n} embeddings are the same")
-        n_components = min(self.k or d, rank)
+        n_components = min(self.k or d, rank)  # all if ``self.k`` is None
         vectors = vectors[:, :n_components]
         # The sign of a column is arbitrary. It is chosen so that the largest entry is positive:
         # then the same texts give the same components on any machine.
@@ -167,6 +168,7 @@ class WhiteningMethod(EmbeddingTransform):
             """Whiten embeddings (n, d), and scale them to length 1 if the method does so."""
             # On one thread: after a product, other threads of numpy keep their cores busy for a
             # while, which the base's next batch needs.
+            # The limit of numpy's linear algebra ends with the block.
             with _blas_thread_control().limit(limits=1, user_api="blas"):
                 centred = np.asarray(embeddings, dtype=np.float64) - learned["mean"]
                 whitened: Array = centred @ learned["components"]
@@ -185,7 +187,7 @@ class WhiteningMethod(EmbeddingTransform):
             learned: ``mean`` (d,) and ``components`` (d, k), from :meth:`fit`.
         """
         d, n_components = learned["components"].shape
-        n_requested = self.k or d
+        n_requested = self.k or d  # all if ``self.k`` is None
         if n_components >= n_requested:
             return []
         return [
@@ -216,8 +218,8 @@ class Whitening:
         (x - mean_) @ components_.
 
         Raises:
-            EncoderError: k is below 1; there are fewer than two embeddings, all are the same, or
-                one has a value that is not finite.
+            EncoderError: ``self.k`` is below 1 (None is valid, for all components); there are fewer
+                than two embeddings, all are the same, or one has a value that is not finite.
         """
         if self.k is not None and self.k < 1:
             raise EncoderError(f"k = {self.k}: give 1 or more components, or None for all")
@@ -396,6 +398,8 @@ class PartialMeanEncoder(TransformerEncoder):
     def __init__(self, base: TransformerEncoder, removed: IndexArray, *, name: str) -> None:
         """Take over the attributes of a transformer, whose loaded model is shared.
 
+        The model is loaded now, if it is not loaded yet.
+
         Args:
             base: The transformer, with mean pooling.
             removed: The ids of the tokens to omit, (k,).
@@ -425,6 +429,9 @@ class PartialMeanEncoder(TransformerEncoder):
         chosen: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return the mean of the states of all tokens but the removed types, (b, h).
+
+        ``self.pooling`` is the mean pooling of the base. It pools the tokens that its mask has 1
+        for. A sentence of removed tokens only becomes the zero vector.
 
         Args:
             states: The hidden states of each layer that is pooled, (b, t, h).

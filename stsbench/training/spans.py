@@ -84,7 +84,7 @@ def sample_spans(
             block_index = int(rng.integers(n_blocks))
         first_start = block_starts[block_index]
         start = int(rng.integers(first_start, first_start + max_len - length + 1))
-        # The block and its neighbours are not used again.
+        # The block and those beside it in the list are not used again.
         del block_starts[max(0, block_index - 1) : block_index + 2]
         anchor = (start, start + length)
         spans.anchors.append(anchor)
@@ -161,7 +161,8 @@ def _draw_adjacent(
     if end + length <= n_tokens:
         possible_starts.append(end)
     if not possible_starts:
-        # If there is no other, it is taken here.
+        # If there is no other, it is taken here; in a document long enough for an anchor this
+        # happens only if start == length.
         possible_starts.append(start - length)
     positive_start = int(rng.choice(possible_starts))
     return positive_start, positive_start + length

@@ -141,7 +141,7 @@ def test_scores_from_1_to_10_with_gaps(stsbench):
     assert card.note.startswith(
         "the scale 1 to 10 was given; 3 of 30 rows have no score and are left out"
     )
-    for scale in ("10..1", "1-10", "1..nan", ".."):
+    for scale in ("10..1", "1-10", "1..nan", "..", "0...5"):
         assert f"--scale '{scale}': give the" in stsbench.refused(
             "new", "task", "r.csv", "--scale", scale
         )

@@ -224,6 +224,9 @@ def test_assignments_are_toml_or_text():
         "g": "",
         "h": "9" * 5000,
     }
+    # Nothing that was typed is lost behind a value.
+    for value in ("1 # 2", "1\nb=2", "1, b = 2", "1,"):
+        assert parse_assignments([f"a={value}"]) == {"a": value}
     assert parse_seeds("0, 2,1") == [0, 2, 1]
     with pytest.raises(StsbenchError):
         parse_seeds("1;2")

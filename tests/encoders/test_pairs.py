@@ -214,7 +214,8 @@ def test_what_is_no_score_is_one_line(place):
 
 def test_a_pair_scorer_has_no_embeddings(place, folder):
     encoder = stsbench.load_encoder(str(folder))
-    for no_list in (5, iter([join_pair("a dog", "a cat")])):
+    no_lists: list[Any] = [5, iter([join_pair("a dog", "a cat")])]
+    for no_list in no_lists:
         with pytest.raises(StsbenchError, match="encode takes a list of sentences"):
             encoder.encode(no_list)
     with pytest.raises(StsbenchError, match="scores pairs of sentences and has no embeddings"):
@@ -347,6 +348,16 @@ def with_fewer_sentences(values: npt.NDArray[np.float64]) -> None:
     np.savez("bad.npz", score=values, s1=np.array(["a"]), s2=np.array(["b"]))
 
 
+def with_more_second_sentences(values: npt.NDArray[np.float64]) -> None:
+    texts = [f"a {row}" for row in range(len(values) + 1)]
+    np.savez("bad.npz", score=values, sentence1=texts[1:], sentence2=texts)
+
+
+def with_one_sentence_of_a_pair(values: npt.NDArray[np.float64]) -> None:
+    texts = [f"a {row}" for row in range(len(values))]
+    np.savez("bad.npz", score=values, sentence1=texts, sentence=texts)
+
+
 @pytest.mark.parametrize(
     ("write", "message"),
     [
@@ -355,6 +366,8 @@ def with_fewer_sentences(values: npt.NDArray[np.float64]) -> None:
         (without_a_score, "has s1, s2; it must have one 'similarity'"),
         (with_two_scores_of_a_pair, "rows 1 and 3 have one text and different numbers"),
         (with_fewer_sentences, "has 30 scores for 1 pairs"),
+        (with_more_second_sentences, "sentence1, sentence2 are no two columns of sentences of the"),
+        (with_one_sentence_of_a_pair, "sentence are no two columns of sentences of the same"),
         (lambda values: None, "there is no file 'bad.npy'"),
     ],
 )

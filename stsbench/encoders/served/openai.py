@@ -391,8 +391,7 @@ class OpenAIEncoder:
         probe = len(sentences)
         # It has the first embeddings of texts that are sent again, by number, to compare them.
         repeated = RepeatedTexts(phases, probe)
-        # Bytes, empty before the first run of several texts.
-        if self._history.probe:
+        if self._history.probe:  # bytes, empty before the first run of several texts
             repeated.embeddings[probe] = np.frombuffer(self._history.probe, dtype="<f4")
         # Whether each text's embedding is still to be passed on: not for blank ones.
         is_missing = np.array([bool(text.strip()) for text in texts[:-1]] + [False])

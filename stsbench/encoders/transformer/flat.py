@@ -124,17 +124,18 @@ class TokenLayout:
                 accelerator and has no copy on the CPU, this waits for the accelerator.
             attention: The function that computes attention with this layout; only stored.
         """
+        # The copy on the CPU is an attribute of the mask, see :func:`attach_cpu_masks`.
         is_token = getattr(mask, CPU_MASK_ATTRIBUTE, mask).cpu() != 0
         lengths, order = is_token.sum(dim=1).sort(descending=True, stable=True)
-        self.lengths: torch.Tensor = lengths
+        self.lengths: torch.Tensor = lengths  # on the CPU
         self.shape = mask.shape
         # The position of each token in the flattened padded batch of b * t positions, sentence by
         # sentence: (n_tokens,).
         positions = torch.arange(mask.numel()).view(mask.shape)
         token_positions = positions[order][is_token[order]]
         n_tokens = len(token_positions)
-        # On a CPU the first token is repeated at the end, up to one of few numbers of tokens:
-        # then memory is reused.
+        # On a CPU the first token is repeated at the end, until the number of tokens, at most 3%
+        # more, is one of few: then memory is reused.
         n_fill = 0 if is_accelerator(mask.device) else round_up_for_reuse(n_tokens) - n_tokens
         self.size = n_tokens + n_fill
         joined_positions = torch.cat([token_positions, token_positions[:1].expand(n_fill)])
@@ -267,7 +268,9 @@ class UnpaddedForward:
 
         Args:
             args: The token ids, (b, t), or nothing; with more the model's own forward is used.
-            inputs: The inputs of the model by name; those that are None are ignored.
+            inputs: The inputs of the model by name; those that are None are ignored. Supported are
+                ``JOINED_INPUTS``, which have a number for each token: its id, position and type;
+                and ``attention_mask``, ``output_hidden_states`` and ``return_dict``.
 
         Returns:
             The model's output with states (b, t, h), which are zeros at padding.
@@ -287,7 +290,7 @@ class UnpaddedForward:
         # Other code reads it while the model computes this batch.
         self.layout = layout
         for name in inputs.keys() & set(self.JOINED_INPUTS):
-            inputs[name] = layout.remove_padding(inputs[name])
+            inputs[name] = layout.remove_padding(inputs[name])  # (b, t) to (1, N)
         # A mask that hides nothing. With four dimensions transformers uses it as it is; otherwise
         # it would look for sentences in the positions, which waits for an accelerator.
         inputs["attention_mask"] = ids.new_ones((1, 1, 1, 1), dtype=torch.bool)
@@ -339,11 +342,13 @@ def try_omitting_padding(
     dtypes = {model.dtype, precision or model.dtype}
     reason = ""
     try:
-        # Functions that return a tensor of hidden states, or of gradients, of the small batch.
+        # Functions that return a vector: all hidden states of the small batch, or the length of
+        # each parameter's gradient.
         probes = [torch.no_grad()(_compute_states)]
         if for_training:
             probes.append(_probe_gradients)
         padded = [probe(model, dtype) for dtype in dtypes for probe in probes]
+        # FLAT_ATTENTION is the name of :func:`_attend`, TORCH_ATTENTION that of transformers' own.
         model.set_attn_implementation(FLAT_ATTENTION)
         model.forward = UnpaddedForward(model, attention)
         flat = [probe(model, dtype) for dtype in dtypes for probe in probes]
@@ -428,8 +433,8 @@ def _probe_gradients(model: PreTrainedModel, precision: torch.dtype) -> torch.Te
 def _compute_states(model: PreTrainedModel, precision: torch.dtype) -> torch.Tensor:
     """Return all hidden states of a synthetic batch as one vector, without those at padding.
 
-    There is no dropout. The batch has three sentences of different lengths, not in the order of
-    length, so that code that mixes them up gives other states.
+    There is no dropout. The batch has three sentences of 4, 6 and 1 tokens: code that mixes up
+    sentences, or expects them in the order of length, gives other states.
 
     Args:
         model: A model of transformers.
@@ -511,7 +516,8 @@ def _attend(
         key: The keys (1, k, N, d).
         value: The values (1, k, N, d).
         mask: The attention mask; with a layout it may have one element, which hides nothing.
-        layout: Where the sentences are in the row of tokens; None for a padded batch.
+        layout: Where the sentences are in the row of tokens; None for a padded batch. It is an
+            argument of the model's forward, which transformers passes on to each layer.
         options: Further arguments of transformers: ``scaling``, ``dropout``, ``sliding_window``.
 
     Returns:

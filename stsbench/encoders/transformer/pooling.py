@@ -72,13 +72,14 @@ class Pooling(ABC):
         name = POOLING_ALIASES.get(name.strip(), name.strip())
         if name in POOLINGS and POOLINGS[name].works_without_layers:
             return POOLINGS[name]()
+        # Its groups are the name before the parentheses, and the numbers in them.
         match = _NAME_WITH_LAYERS.fullmatch(name)
         if match is not None:
             name_before_layers = match[1]
             layers = tuple(int(layer) for layer in match[2].split(","))
             for pooling_class in POOLINGS.values():
                 # The name in the form may differ from that without layers: 'cls(i)' is the form of
-                # 'cls_before_pooler'.
+                # 'cls_before_pooler'. It is empty, and fits no name, if the class has none.
                 form_name, _, parameters = pooling_class.layer_form.partition("(")
                 # The form 'mean(i,j)' stands for any number of layers, 'max(i)' for one.
                 fits_number = "," in parameters or len(layers) == 1
@@ -101,7 +102,8 @@ class Pooling(ABC):
     def layer_indices(self, depth: int) -> tuple[int, ...]:
         """Return the indices of the hidden states to pool, after a check that the model has them.
 
-        Index 0 is the word embeddings, 1 the first layer; negative ones count from the last layer.
+        They are ``self.layers``, which is (-1,) for a pooling named without layers. Index 0 is the
+        word embeddings, 1 the first layer; negative ones count from the last layer.
 
         Args:
             depth: The number of the model's layers.
@@ -215,7 +217,7 @@ class MaskTokenPooling(Pooling):
         Args:
             states: A list of the states (b, t, h) of the last layer.
             mask: Not used.
-            chosen: Bool (b, t), true at the ``[MASK]`` token of each row.
+            chosen: Bool (b, t), true at exactly one token of each row, ``[MASK]``.
         """
         return states[0][chosen]
 
@@ -228,7 +230,8 @@ class EchoPooling(Pooling):
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
         """Return the mean over the tokens of each sentence's second copy: embeddings (b, h).
 
-        The text of a sentence contains the sentence twice.
+        The text of a sentence contains the sentence twice. The embedding of an empty sentence,
+        whose second copy has no token, is zero.
 
         Args:
             states: A list of the states (b, t, h) of the last layer.
@@ -254,7 +257,7 @@ class WordKernel(Pooling):
             depth: The number of the model's layers; there is one state more.
 
         Raises:
-            EncoderError: There are fewer than ``MIN_LAYERS`` states.
+            EncoderError: They are fewer than ``MIN_LAYERS``, three.
         """
         start = self.layers[0]
         # For a start before the first state, a slice would begin at the first state.

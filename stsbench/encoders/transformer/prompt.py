@@ -41,6 +41,8 @@ class Prompt:
     def __post_init__(self) -> None:
         """Check that there is no prefix beside a template, and one or two places in the template.
 
+        ``self.n_copies`` is the number of ``{}`` in the template.
+
         Raises:
             CardError: There are both, or another number of ``{}``.
         """
@@ -67,8 +69,8 @@ class Prompt:
         """Return everything in this prompt that can change an embedding, for its fingerprint.
 
         Returns:
-            The prefix; the template, or one that equals the prefix: the prefix, with its own
-            braces doubled, and ``{}``; and the word ``add_full_stop`` if that is set.
+            The prefix; the template, or, if it is empty, the prefix with its own braces doubled
+            and then ``{}``; and the word ``add_full_stop`` if that is set.
         """
         escaped_prefix = self.prefix.replace("{", "{{").replace("}", "}}")
         fields = [self.prefix, self.template or f"{escaped_prefix}{PLACEHOLDER}"]
@@ -80,7 +82,8 @@ class Prompt:
         """Return the sentences with the text of this prompt around each, ready to be tokenised.
 
         If ``add_full_stop`` is set, a full stop is first added to a sentence that ends in none of
-        ``SENTENCE_ENDINGS``. A template with ``{}`` twice gets each sentence twice.
+        ``. ? " '``, unless it is empty. A template with ``{}`` twice gets each sentence twice. With
+        neither prefix nor template, or with the template ``{}``, no text is put around.
         """
         if self.add_full_stop:
             sentences = [add_missing_full_stop(sentence) for sentence in sentences]
@@ -123,6 +126,7 @@ def cut_to_fit(
     """
     texts = [replace_lone_surrogates(sentence) for sentence in sentences]
     if max_length is not None and texts:
+        # The ids of each text with its prompt and special tokens, uncut.
         for row, ids in enumerate(_token_ids(tokenizer, prompt.wrap(texts))):
             if len(ids) > max_length:
                 texts[row] = _cut_sentence(
@@ -157,7 +161,7 @@ def _cut_sentence(tokenizer: Any, prompt: Prompt, sentence: str, max_length: int
     text = sentence
     # Repeated, because at its new end a cut text may have other tokens than the whole one had.
     while True:
-        (ids,) = _token_ids(tokenizer, prompt.wrap([text]))
+        (ids,) = _token_ids(tokenizer, prompt.wrap([text]))  # uncut, with special tokens
         excess = len(ids) - max_length
         if excess <= 0:
             return text
@@ -179,7 +183,8 @@ def _token_offsets(tokenizer: Any, text: str, **options: bool) -> list[tuple[int
         options: Options of the tokenizer's call, such as ``add_special_tokens``.
 
     Returns:
-        For each token the index of its first character, and of the character after its last.
+        For each token the index of its first character, and of the character after its last. Both
+        are 0 for a special token.
 
     Raises:
         EncoderError: The tokenizer cannot tell: it is not a fast one, written in Rust.
@@ -211,12 +216,14 @@ def second_copy_spans(tokenizer: Any, prompt: Prompt, sentences: Sequence[str]) 
     before, between, _ = prompt.template.split(PLACEHOLDER)
     spans = np.zeros((len(sentences), 2), dtype=np.int64)
     for row, (text, sentence) in enumerate(zip(prompt.wrap(sentences), sentences, strict=True)):
+        # `wrap` adds the same full stop to each copy.
         copy = add_missing_full_stop(sentence) if prompt.add_full_stop else sentence
         # The text is: before, first copy, between, second copy, and the rest. Where the second
         # copy begins and ends is counted in characters of the text.
         copy_start = len(before) + len(copy) + len(between)
         copy_stop = copy_start + len(copy)
-        # The indices of the tokens that overlap these characters.
+        # The indices of the tokens that overlap these characters; special tokens, which are at
+        # (0, 0), do not.
         copy_tokens = [
             position
             for position, (start, stop) in enumerate(_token_offsets(tokenizer, text))

@@ -119,13 +119,15 @@ def _layer_neighbours(n_states: int) -> npt.NDArray[np.int64]:
 
     Returns:
         One row per state, of 2 * ``WINDOW`` + 1 numbers. Row k has the layers at most ``WINDOW``
-        away from layer k, and ends with k itself. If these are fewer, the row begins with -1s.
+        away from layer k, and ends with k itself; but layer 1 misses layer 0. If these are fewer,
+        the row begins with -1s.
     """
     layers = range(n_states)
     rows = []
     for k in layers:
-        # SBERT-WK's code takes the layers below k by this slice. With a negative start it is empty:
-        # layer 1 misses layer 0. The published scores have it, so it is kept.
+        # SBERT-WK's code takes the layers below k by this slice. With a negative start, as for
+        # k = 1 and ``WINDOW`` = 2, it is empty: layer 1 misses layer 0. The published scores have
+        # it, so it is kept.
         row = [*layers[k - WINDOW : k], *layers[k + 1 : k + 1 + WINDOW], k]
         rows.append([-1] * (2 * WINDOW + 1 - len(row)) + row)
     return np.array(rows)
@@ -149,6 +151,7 @@ def _wk_weights(states: Floats, neighbours: npt.NDArray[np.int64]) -> tuple[Floa
     # The diagonal below the main one: the cosine of each layer with the one before it, (n, l - 1).
     # This notation takes the diagonals of the last two axes.
     adjacent_cosines = np.einsum("nkk->nk", cosines[:, 1:, :-1])
+    # With 1e-30 more, tokens whose cosines do not vary get equal weights later, not 0 / 0.
     token_weights = adjacent_cosines.var(axis=1, keepdims=True) + _MIN_WEIGHT
     return _layer_weights(cosines, neighbours), token_weights
 
@@ -199,7 +202,7 @@ def _layer_weights(cosines: Floats, neighbours: npt.NDArray[np.int64]) -> Floats
     near_cosines[:, ~both_exist] = 0.0
     n_neighbours = exists[:, :-1].sum(axis=1)  # m - 1 in the formula, for each layer
     # For each layer, the sum of its cosines with its neighbours; a sum that is 0 but for rounding
-    # becomes the threshold itself, as it is divided by. The same threshold serves for all sums.
+    # becomes the threshold, 1e-12, as it is divided by. The same threshold serves for all sums.
     cosine_sum = near_cosines[:, :, -1, :-1].sum(axis=-1)
     cosine_sum[np.abs(cosine_sum) < _MIN_SQUARED_SINE] = _MIN_SQUARED_SINE
     # ||p_k||^2 / ||x_k||^2 and ||x_k - p_k||^2 / ||x_k||^2: in cosines all states have length 1.
@@ -212,6 +215,7 @@ def _layer_weights(cosines: Floats, neighbours: npt.NDArray[np.int64]) -> Floats
     alignment_weights = np.where(
         is_zero, 1 / n_layers, alignment / np.where(is_zero, 1.0, alignment_sum)
     )
+    # 1e-30 is added, so that the weights are equal, not 0 / 0, if no layer is novel.
     novelty = _MIN_WEIGHT + np.where(
         outside < _MIN_SQUARED_SINE, 0.0, np.sqrt(np.maximum(outside, 0.0))
     )
@@ -238,6 +242,7 @@ def _squared_parts(near_cosines: Floats) -> tuple[Floats, Floats]:
     """
     inside = np.zeros(near_cosines.shape[:2])
     for i in range(near_cosines.shape[-1] - 1):
+        # The squared length of what the neighbours before it do not explain of neighbour i.
         pivot = near_cosines[:, :, i, i].copy()
         # A neighbour that is a weighted sum of those before it adds nothing to the span.
         is_spanned = pivot < _MIN_SQUARED_SINE

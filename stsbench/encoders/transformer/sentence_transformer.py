@@ -97,6 +97,8 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         self.max_length = max_length
         self.normalise = normalise
         backend_class = resolve_backend_class(backend, dtype=dtype, device=device)
+        # The folder; for a model from the Hub also the commit of its files and the revision that
+        # was asked for, else None. ``hub_files`` are the files that only this backend reads.
         self.root, self.revision, self.revision_asked = locate_checkpoint(
             model, revision=revision, extra_names=backend_class.hub_files(file)
         )
@@ -112,7 +114,8 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         self.backend = backend_class(
             self.root / first_module.path, file=file, dtype=dtype, device=device
         )
-        # An empty prompt that is given replaces the checkpoint's default one.
+        # An empty prompt that is given replaces the checkpoint's default one: find_prompt_text
+        # returns that for no name (None) and no text, and an empty text for an empty name.
         if prompt == "" and prompt_name is None:
             prompt_name = ""
         self.prompt = find_prompt_text(self.root, prompt_name, prompt or "")
@@ -121,8 +124,10 @@ class SentenceTransformerEncoder(CheckpointEncoder):
     def fingerprint(self) -> str:
         """The hash of everything that can change an embedding.
 
-        This includes the versions of the packages that compute it.
+        This includes the versions of the packages that compute it. ``LIBRARY_CODE`` is raised by
+        hand with a change of the code that changes embeddings.
         """
+        # The names of packages; the function `fingerprint` looks up their versions.
         libraries_of_each = [checkpoint.libraries() for checkpoint in self._transformers()]
         tokenizer_libraries = sorted(set(chain.from_iterable(libraries_of_each)))
         if not tokenizer_libraries:
@@ -146,7 +151,10 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         )
 
     def _transformers(self) -> list[Checkpoint]:
-        """Return the modules that are transformers, each as the checkpoint in its folder."""
+        """Return the modules that are transformers, each as the checkpoint in its folder.
+
+        A module has the address of its class, ``kind``, and its folder in the checkpoint, ``path``.
+        """
         folders = [
             self.root / module.path
             for module in self.modules
@@ -164,6 +172,8 @@ class SentenceTransformerEncoder(CheckpointEncoder):
             CardError: The maximum length is not possible.
             EncoderError: The model cannot be loaded.
         """
+        # ``load`` is called with a dtype and a device; ``state``, the hashes of the checkpoint's
+        # files, names an exported model of a backend other than torch.
         network = self.backend.load_library_model(
             load=partial(_load_library_model, self.root), state=library_file_hashes(self.root)
         )
@@ -249,6 +259,7 @@ class SentenceTransformerEncoder(CheckpointEncoder):
                 cause = f"one needs {error}, which none before it makes"
                 raise EncoderError(f"{problem}: {cause}") from error
         alone = np.concatenate([self._embed([text]) for text in texts])
+        # Differences as small as rounding are none.
         return not is_padding_invariant(alone, together, self.backend.dtype)
 
     def _padding_probes(self) -> list[str]:
@@ -298,6 +309,7 @@ class SentenceTransformerEncoder(CheckpointEncoder):
             prompt=self.prompt,
             batch_size=TEXTS_PER_BATCH,
             show_progress_bar=False,
+            # If it is not true, embeddings are as the modules of the network return them.
             normalize_embeddings=self.normalise is True,
         )
         return np.ascontiguousarray(embeddings, dtype=np.float32)
@@ -326,7 +338,8 @@ def _load_library_model(folder: Path, *, dtype: str, device: str) -> Any:  # noq
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.util import import_from_string
 
-        # Each class that the checkpoint's files name must be defined in sentence-transformers.
+        # Each class that the checkpoint's files name, a module's or a word tokenizer's, must be
+        # defined in sentence-transformers.
         for module in read_modules(folder):
             for address in class_addresses(folder, module):
                 package = str(import_from_string(address).__module__)
@@ -339,9 +352,10 @@ def _load_library_model(folder: Path, *, dtype: str, device: str) -> Any:  # noq
             str(folder),
             device=device,
             model_kwargs={"dtype": getattr(torch, dtype)},
-            **SAFE_LOAD_OPTIONS,
+            **SAFE_LOAD_OPTIONS,  # only from this machine, and without the checkpoint's code
         )
-    # If weights are missing, transformers draws them at random and only logs their names.
+    # If weights are missing, transformers draws them at random and only logs their names, in lines
+    # that _MISSING_WEIGHT finds.
     reported_keys = chain.from_iterable(
         _MISSING_WEIGHT.findall(record.getMessage()) for record in log_records
     )

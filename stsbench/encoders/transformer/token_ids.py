@@ -37,7 +37,8 @@ def make_token_ids(
     Args:
         tokenizer: A tokenizer of transformers.
         texts: The texts. Half a surrogate pair, which is no valid character, is replaced.
-        max_length: The number of tokens after which a text is cut; None to cut none.
+        max_length: The most tokens of a text, special ones included; a longer text is cut. None to
+            cut none.
         add_special_tokens: Add the special tokens of a sentence.
     """
     parts = [
@@ -61,6 +62,7 @@ def make_token_ids(
         pad_to_multiple_of=None,
         padding_side=None,
     )
+    # If true, a special token's name in a text, such as [SEP], is cut into pieces like other text.
     library_tokenizer.encode_special_tokens = tokenizer.split_special_tokens
 
     def encode(part: Sequence[str]) -> TokenIds:
@@ -106,7 +108,8 @@ def _call_tokenizer(
     Args:
         tokenizer: A tokenizer of transformers.
         texts: The texts. Half a surrogate pair, which is no valid character, is replaced.
-        max_length: The number of tokens after which a text is cut; None to cut none.
+        max_length: The most tokens of a text, special ones included; a longer text is cut. None to
+            cut none.
         add_special_tokens: Add the special tokens of a sentence.
     """
     encoded = tokenizer(

@@ -53,15 +53,15 @@ def convert_infersent(
         source: The released file.
         out: The folder to write.
         version: The version of InferSent.
-        vectors_file: The file of word vectors that the folder will name; empty for the one that
-            this version was trained with.
+        vectors_file: The file of word vectors that the folder will name, with its hash; empty for
+            the name of the one that this version was trained with, without a hash.
 
     Returns:
         The path of the folder's ``stsbench.json``.
 
     Raises:
-        SourceError: There is no such file.
-        EncoderError: The file holds other tensors than InferSent's.
+        SourceError: ``source`` or ``vectors_file`` does not exist.
+        EncoderError: ``source`` holds other tensors than InferSent's.
     """
     if not source.is_file():
         raise SourceError(
@@ -106,6 +106,7 @@ def convert_skip_thoughts(source: Path, out: Path) -> Path:
         SourceError: A file is missing.
         EncoderError: A file is broken.
     """
+    # TABLE_FILES: the name of the word table's file by the name of the half.
     for name in ("uni_skip.npz", "bi_skip.npz", *TABLE_FILES.values(), "dictionary.txt"):
         if not (source / name).is_file():
             raise SourceError(
@@ -115,13 +116,14 @@ def convert_skip_thoughts(source: Path, out: Path) -> Path:
     dictionary = source / "dictionary.txt"
     with translate_errors(f"{dictionary}: cannot be read", EncoderError, OSError, ValueError):
         lines = dictionary.read_text(encoding="utf-8").split("\n")
-    # For a word that occurs twice, the last row counts, as in the published code.
+    # Line i of the dictionary is the word of row i of both word tables. For a word that occurs
+    # twice, the last row counts, as in the published code.
     rows_by_word = {word.strip(): row for row, word in enumerate(lines) if word.strip()}
     if UNKNOWN_WORD not in rows_by_word:
         raise EncoderError(f"{dictionary}: lacks the word {UNKNOWN_WORD}")
     halves: dict[HalfName, GruTable] = {}
     tensors: dict[str, Tensor] = {}
-    for name in HALF_PREFIXES:
+    for name in HALF_PREFIXES:  # uni, bi
         half = _read_half(source, name, rows=list(rows_by_word.values()), n_lines=len(lines))
         halves[name] = half.table
         tensors |= half.tensors
@@ -166,6 +168,7 @@ def _read_half(source: Path, name: HalfName, *, rows: Sequence[int], n_lines: in
     table_path = source / TABLE_FILES[name]
     problem = f"{source}: the half '{name}' cannot be read"
     # The word table (rows, d), and for each direction the weights of its GRU, by torch's names.
+    # HALF_PREFIXES has the directions by half: one for ``uni``, forwards and backwards for ``bi``.
     # Numpy and zipfile raise errors of many kinds for a damaged file.
     with translate_errors(problem, EncoderError):
         table = np.load(table_path, mmap_mode="r", allow_pickle=False)
@@ -241,13 +244,13 @@ def expand_vocabulary(
     path = find_vectors(vectors_file)
     word_vectors = open_vectors(path, sha256=cached_file_sha256(path), limit=limit)
     file_words = [word for block in read_blocks(path, limit) for word in block.words]
-    rows_by_word = word_vectors.find_known(file_words)
+    rows_by_word = word_vectors.find_known(file_words)  # in the file
     special_words = (encoder.config.unknown, encoder.config.eos)
     shared_words = [
         word for word in encoder.words if word in rows_by_word and word not in special_words
     ]
-    # With fewer words than numbers to fit, least squares would fit the words exactly, and predict
-    # nothing for others.
+    # ``shape`` is (words, d). With fewer words than numbers to fit, least squares would fit the
+    # words exactly, and predict nothing for others.
     if len(shared_words) <= word_vectors.shape[1]:
         raise EncoderError(
             f"{path} and {encoder.folder} share {len(shared_words)} words; "
@@ -261,14 +264,12 @@ def expand_vocabulary(
     if not new_words:
         raise EncoderError(f"{path} has no word that {encoder.folder} lacks")
 
-    def take_vectors(words: list[str]) -> npt.NDArray[np.float64]:
+    def vectors_of(words: list[str]) -> npt.NDArray[np.float64]:
         """Return the vectors of words in the file, (len(words), d)."""
         rows = np.array([rows_by_word[word] for word in words])
         return word_vectors.take(rows).astype(np.float64)
 
-    tensors = _extend_tables(
-        encoder, shared_words, take_vectors(shared_words), take_vectors(new_words)
-    )
+    tensors = _extend_tables(encoder, shared_words, vectors_of(shared_words), vectors_of(new_words))
     return write_word_folder(
         out,
         kind=encoder.KIND,
@@ -276,7 +277,7 @@ def expand_vocabulary(
         tensors=tensors,
         words=[*encoder.words, *new_words],
         # Without these the copy would embed otherwise than the encoder.
-        params={"append_eos": encoder.append_eos, "tokens": encoder.tokens},
+        params={name: getattr(encoder, name) for name in ("halves", "append_eos", "tokens")},
     )
 
 

@@ -54,16 +54,19 @@ class Model2VecEncoder:
         Args:
             model: A path or a Hub id.
             name: The name of the encoder; empty for that of the model.
-            revision: The commit on the Hub.
-            max_length: The maximum number of tokens; None for that of the folder, else 512.
-            normalise: Scale embeddings to length 1; None to do as the folder says, else not.
+            revision: The commit, branch or tag on the Hub; ``unpinned`` is the main branch.
+            max_length: The maximum number of tokens. None for ``max_length`` in the folder's
+                ``config.json``: if that is null, texts are not cut; if it is missing, 512.
+            normalise: Scale embeddings to length 1; None to do so if ``normalize`` is true in the
+                folder's ``config.json``.
 
         Raises:
             SourceError: The folder is not available.
-            EncoderError: It is no folder of model2vec.
-            CardError: ``max_length`` is below 1.
+            EncoderError: It lacks ``config.json``, ``model.safetensors`` or ``tokenizer.json``.
+            CardError: ``max_length``, given or the folder's, is below 1 or no integer.
         """
         self.name = name or model
+        # The commit of the files, and the revision that was asked for; None for a local folder.
         self.folder, self.revision, self.revision_asked = locate_checkpoint(
             model, revision=revision
         )
@@ -80,7 +83,11 @@ class Model2VecEncoder:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The hash of everything that can change an embedding, with the version of tokenizers."""
+        """The hash of everything that can change an embedding, with the version of tokenizers.
+
+        ``CODE_VERSION`` is raised by hand with a change of the code that changes embeddings.
+        ``FILES`` are the configuration, the weights and the tokenizer.
+        """
         fields = {
             "kind": "model2vec",
             "code": CODE_VERSION,
@@ -131,6 +138,7 @@ class Model2VecEncoder:
         with translate_errors(f"{self.folder}: cannot be read", EncoderError):
             tensors = load_file(self.folder / WEIGHTS_FILE)
             n_tokens = self._tokenizer.get_vocab_size()
+            # One row per token, or per value of ``mapping``: (rows, d).
             vectors: FloatArray = tensors["embeddings"].astype(np.float32)
             if "mapping" in tensors:
                 vectors = vectors[tensors["mapping"]]

@@ -76,7 +76,8 @@ class BiLstm(nn.Module):
         Args:
             word_size: The size of a word vector.
             hidden: The size of the state of each direction.
-            padding: How the maximum treats padding, a key of :data:`MAXIMA_OVER_TIME`.
+            padding: How the maximum treats the zeros at padding: ``batch``, they take part;
+                ``zeros``, a zero takes part in every sentence; ``masked``, no zero takes part.
         """
         super().__init__()
         self.enc_lstm = nn.LSTM(word_size, hidden, bidirectional=True, batch_first=True)
@@ -94,7 +95,7 @@ class BiLstm(nn.Module):
         )
         packed_states, _ = self.enc_lstm(packed)
         states, _ = pad_packed_sequence(packed_states, batch_first=True)  # zero at padding
-        return self.maximum(states)
+        return self.maximum(states)  # the argument ``padding`` decides whether zeros take part
 
 
 def make_batch(tokens: TokenIds, rows: IndexArray, *, pad: int = 0) -> tuple[Tensor, Tensor]:
@@ -152,6 +153,7 @@ class Gru(nn.Module):
             inputs_of_directions.append(
                 vectors.gather(1, positions.unsqueeze(2).expand_as(vectors))
             )
+        # Each direction is a layer that returns its state after the last word, (b, h).
         last_states = [
             gru(inputs, lengths)
             for gru, inputs in zip(self.directions, inputs_of_directions, strict=True)
@@ -342,6 +344,7 @@ class RecurrentEncoder(SavedWordEncoder):
             EncoderError: The weights cannot be read, or are of another network.
         """
         weights_path = self.folder / WEIGHTS_FILE
+        # The file's tensors by name become the weights of a network from ``make_network``.
         network = fill_network(self.make_network, self.tensors(), message_prefix=weights_path)
         device = resolve_device_name(self.device)
         for layer in _device_layers(network):
@@ -360,7 +363,8 @@ class RecurrentEncoder(SavedWordEncoder):
     ) -> FloatArray:
         """Embed sentences in batches, the longest sentences first.
 
-        A batch has at most ``TOKEN_BUDGET`` words, or ``self.batch`` sentences if that is set.
+        A batch has at most ``TOKEN_BUDGET`` words, padding included (or one longer sentence); or
+        ``self.batch`` sentences if that is not None.
 
         Args:
             tokens: The ids of the words of each sentence.
@@ -416,9 +420,9 @@ class GruHalvesEncoder(RecurrentEncoder):
         Args:
             model: A path or a Hub id.
             name: The name of the encoder; empty for that of the model.
-            revision: The commit on the Hub.
+            revision: The commit, branch or tag on the Hub; ``unpinned`` is the main branch.
             halves: The names of the halves to join, such as ``uni``, in order; empty for all.
-            tokens: ``whitespace`` for text that is tokenised already, else ``ptb``.
+            tokens: The tokeniser: ``whitespace`` for text that is tokenised already, else ``ptb``.
             append_eos: End every sentence with the vocabulary's own word for that, as in training.
             device: The device for the layers.
 
@@ -427,10 +431,11 @@ class GruHalvesEncoder(RecurrentEncoder):
             CardError: ``append_eos`` is set and the vocabulary has no such word.
         """
         super().__init__(model, name, revision, tokens, device)
+        # ``config.halves`` is a dict by name, in the order in which they are joined.
         for half in halves:  # raises if there is no half of this name
             look_up(f"half of {self.folder}", half, self.config.halves)
         self.halves = tuple(halves or self.config.halves)
-        if append_eos and not self.config.eos:
+        if append_eos and not self.config.eos:  # the word, empty if there is none
             raise CardError(
                 f"append_eos: the vocabulary of {self.folder} has no word for a sentence's end"
             )
@@ -552,7 +557,7 @@ class InferSentEncoder(RecurrentEncoder):
         Args:
             model: A path or a Hub id.
             name: The name of the encoder; empty for that of the model.
-            revision: The commit on the Hub.
+            revision: The commit, branch or tag on the Hub; ``unpinned`` is the main branch.
             vectors: The file of word vectors; empty for the one that the folder names.
             tokens: ``whitespace`` as SentEval ran it, ``ptb`` (version 1) or ``moses`` (version 2).
             padding: ``zeros`` (the default of version 1), ``masked`` (of version 2), or ``batch``:
@@ -561,7 +566,9 @@ class InferSentEncoder(RecurrentEncoder):
             device: The device for the layers.
 
         Raises:
-            DataError: The word vectors are not those that the folder names.
+            UnknownName: There is no such tokeniser or padding.
+            SourceError: The model or the word vectors are not available.
+            DataError: The folder names other word vectors, or a path of some without their hash.
         """
         super().__init__(model, name, revision, tokens, device)
         self.release = INFERSENT_RELEASES[self.config.version]
@@ -602,6 +609,7 @@ class InferSentEncoder(RecurrentEncoder):
         Raises:
             EncoderError: They are of another size than the network needs.
         """
+        # The hash names the folder in the cache. ``shape`` is (number of words, size).
         vectors = open_vectors(self.vectors_path, sha256=self.vectors_sha256)
         if vectors.shape[1] != self.config.word_size:
             raise EncoderError(
@@ -628,7 +636,8 @@ class InferSentEncoder(RecurrentEncoder):
             [self.release.start_word, *self.split_words(sentence), self.release.end_word]
             for sentence in sentences
         ]
-        # The rows of each sentence's words in a table of vectors, whose last row is zero.
+        # The rows of each sentence's words in a table of vectors, whose last row is zero. Words
+        # without a vector are omitted.
         rows_of_sentences, vectors = self.vectors.make_table(words)
         table = torch.from_numpy(vectors)
 

@@ -101,6 +101,7 @@ class PreparedTraining:
         write_word_folder(folder, **self.encoder_files._asdict())
         if validate is None:
             return None
+        # The class of the encoder, by the name under which it is registered.
         encoder_kind = ENCODERS.load(self.encoder_files.kind)
         return validate(encoder_kind(str(folder), **self.encoder_files.params))
 
@@ -234,6 +235,7 @@ class _CheckpointWriter:
             shutil.rmtree(checkpoint.parent, ignore_errors=True)
             score = prepared.write_and_score(self.trial_folder, validate)
             if score is not None:
+                # Validation may return further measures with a score.
                 self.curve.append({"step": 0, "score": float(score), **extra_measures(score)})
         shutil.rmtree(self.trial_folder, ignore_errors=True)
         self.write_point = open_curve(folder, self.curve)
@@ -331,7 +333,7 @@ class _CheckpointWriter:
             if comparable_score is not None:
                 self.best_selection_score = comparable_score
             self.stored_point = {"score": plain_score, "step": step}
-            # The encoder was written into this folder to be scored; move its files.
+            # ``write_and_score`` has written the encoder into this folder; move its files.
             for path in self.trial_folder.iterdir():
                 path.replace(self.folder / path.name)
         shutil.rmtree(self.trial_folder, ignore_errors=True)
@@ -385,7 +387,7 @@ class _CheckpointWriter:
             state = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - no mapping
         for name, tensor in self.prepared.trained_tensors.items():
             learnt = state.get(f"learnt.{name}")
-            # An earlier version of stsbench wrote a record without a curve.
+            # The record has no curve if an earlier version of stsbench wrote it.
             if "curve" not in record or learnt is None or learnt.shape != tensor.shape:
                 message = f"{self.folder}: its checkpoint is of another training"
                 raise TrainingError(f"{message}; pass `fresh` to train again")

@@ -213,7 +213,7 @@ def test_an_expanded_vocabulary_maps_new_words(tmp_path):
 
 def test_an_expanded_vocabulary_keeps_the_parameters_of_its_encoder(tmp_path):
     folder = write_halves(tmp_path / "model", "skip_thoughts")
-    encoder = GruHalvesEncoder(str(folder), append_eos=True, tokens="ptb")
+    encoder = GruHalvesEncoder(str(folder), halves=["bi"], append_eos=True, tokens="ptb")
     lines = [f"{word} {row}" for row, word in enumerate([*WORDS[2:], "zebra"])]
     (tmp_path / "v.txt").write_text("\n".join(lines) + "\n")
     expand_vocabulary(encoder, str(tmp_path / "v.txt"), tmp_path / "out")
