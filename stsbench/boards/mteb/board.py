@@ -412,6 +412,7 @@ class MtebBoard:
             matched_task = matched_tasks.get(result.task)
             if matched_task is None or result.split not in matched_task.mteb_split_names:
                 continue
+            # MTEB's name of our split.
             mteb_split = matched_task.mteb_split_names[result.split]
             for mteb_subset, score in scores_by_mteb_subset(matched_task, result).items():
                 part = SplitAndSubset(mteb_split, mteb_subset)
