@@ -88,6 +88,7 @@ def build_table(
     table = Table(
         name=name,
         title=card.title,
+        # A board is a table of ours, which is of no paper.
         paper=None if card.board else read_sources().papers[card.paper],
         paper_number=format_table_number(card),
         columns=filler.columns,
@@ -121,6 +122,7 @@ def _describe_measured_rows(
     if filler.card.board:
         yield from describe_clean_scores(filler, encoder_groups)
     rows = [row for group in groups for row in group.rows]
+    # ``source`` is the paper that a published row of a board is from; empty for other rows.
     has_published = any(row.source for row in rows)
     has_overlap = any(row.overlap in OVERLAP_SYMBOLS for row in rows)
     # Published rows get no symbol of overlap in a table without STS tests, because their overlap
@@ -217,7 +219,8 @@ def format_table_number(card: TableCard) -> str:
 def _add_differences(table: Table, row_key: str, column_key: str) -> Table:
     """Fill the column of differences of a table: each row's number minus that of one row.
 
-    Rows of another protocol, the baseline and the row that is subtracted get no difference.
+    Rows of another protocol, the baseline (the share of the most frequent class, which is no
+    encoder's) and the row that is subtracted get no difference.
 
     Args:
         table: The table.
