@@ -128,6 +128,7 @@ def _draw_subsuming(
         The positive span.
     """
     start, end = anchor
+    # Of the Beta distribution (2, 4), so that short lengths are likelier.
     length = _draw_length(rng, beta=POSITIVE_LENGTH_BETA, shortest=min_len, longest=end - start)
     positive_start = int(rng.integers(start, end - length + 1))
     return positive_start, positive_start + length
@@ -152,6 +153,7 @@ def _draw_adjacent(
         The positive span.
     """
     start, end = anchor
+    # Of the Beta distribution (2, 4), so that short lengths are likelier.
     length = _draw_length(rng, beta=POSITIVE_LENGTH_BETA, shortest=min_len, longest=max_len)
     possible_starts = []
     # A span from the first token of the document (start == length) is not offered, because
@@ -187,6 +189,7 @@ def _draw_overlapping(
         The positive span.
     """
     start, end = anchor
+    # Of the Beta distribution (2, 4), so that short lengths are likelier.
     length = _draw_length(rng, beta=POSITIVE_LENGTH_BETA, shortest=min_len, longest=max_len)
     # At the first possible start the positive ends where the anchor begins, and at the last one it
     # begins where the anchor ends; both are limited to the document.

@@ -179,7 +179,7 @@ def clear_delete_words(
         words: The words of a sentence.
         rng: The generator of the draw.
         rate: The share of the words to delete, rounded down; one word at least stays.
-        marker: The word that is put in place of each run of deleted words.
+        marker: The word that is put in place of each run of deleted words; by default ``[DEL]``.
     """
     deleted_positions = set(
         rng.choice(len(words), _number_to_delete(words, rate), replace=False).tolist()
@@ -212,7 +212,7 @@ def clear_delete_spans(
         rng: The generator of all draws.
         spans: The number of spans; fewer if the sentence is short, so that a word stays.
         rate: The length of a span as a share of the words, rounded, at least one word.
-        marker: The word that is put in place of each span.
+        marker: The word that is put in place of each span; by default ``[DEL]``.
     """
     # The first positions of the spans, rising.
     starts, length = _draw_spans(words, spans, rate, max_words=len(words) - 1, rng=rng)

@@ -434,6 +434,7 @@ def write_back_translations(
             "batch_size": forward.batch_size,
             "versions": {
                 **versions(),
+                # And of the packages that read Marian's vocabularies.
                 **{package: metadata.version(package) for package in VOCABULARY_PACKAGES},
             },
         },

@@ -283,7 +283,8 @@ class InferSentTraining(StandaloneMethod):
             TrainingError: All labels are the same.
         """
         tokenize = make_tokeniser(self.tokens, lowercase=self.lowercase)
-        # The words that the authors' version puts before and after each sentence.
+        # The words that the authors put before and after each sentence: <s> and </s> in version 1,
+        # <p> and </p> in version 2.
         release = INFERSENT_RELEASES[self.version]
         texts = [*columns["first"], *columns["second"]]
         # The rows of each text's words in ``table``, a matrix of the word vectors.

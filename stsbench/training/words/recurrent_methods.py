@@ -255,6 +255,7 @@ class SkipThoughtsTraining(NeighbourTraining):
             batches=lambda: self.batches(tokens, triples, rng),
             learn_batch=learn_batch,
             steps_per_epoch=int(np.ceil(group_sizes / self.batch_size).sum()),
+            # The number of steps between two validations, and the maximum number of steps or None.
             validation_interval=self.every,
             max_steps=self.steps,
         )

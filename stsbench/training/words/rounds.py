@@ -145,8 +145,7 @@ class StandaloneMethod(ABC):
             seed: The seed of all draws.
             validate: A function from an encoder to its score; None if nothing is scored.
             on_progress: Called with the progress after every step and every round.
-            resume: Continue from the last round of a training that was stopped; it ends with the
-                same weights as one that was not stopped.
+            resume: Continue a stopped training from its last round; the result is the same.
 
         Raises:
             TrainingError: The loss is not finite, or there is nothing to learn from.
@@ -154,8 +153,7 @@ class StandaloneMethod(ABC):
         torch.manual_seed(seed)
         prepared = self.prepare(columns, seed)
         writer = _CheckpointWriter(prepared, folder, validate, resume=resume)
-        # A round has this number of steps; by default it is an epoch.
-        interval = prepared.validation_interval or prepared.steps_per_epoch
+        interval = prepared.validation_interval or prepared.steps_per_epoch  # of a round
         total_steps = prepared.total_steps(self.epochs)
         step = writer.step
         batches: Iterator[Any] = (batch for _ in range(self.epochs) for batch in prepared.batches())
@@ -164,8 +162,7 @@ class StandaloneMethod(ABC):
             batches = iter(())
         # The sum of the losses of a round's steps, and the number of losses in the sum.
         round_loss, round_terms = 0.0, 0
-        # The batches before ``step`` are made again and skipped, because their draws decide those
-        # of later batches.
+        # Batches before ``step`` are made again and skipped, as their draws decide later batches.
         for batch in islice(batches, step, total_steps):
             loss, n_terms = prepared.learn_batch(batch, step)
             mean_loss = loss / max(n_terms, 1)
