@@ -5,7 +5,7 @@ Commands and Python select results by the same functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -47,6 +47,7 @@ def _match_names(
     catalogue: Catalogue,
     known_names: Sequence[str],
     location: Path,
+    tasks: Iterable[str],
     find_ids: Callable[[NameCandidate], set[int]],
 ) -> Iterator[_NameMatch]:
     """Yield, for each name that a user wrote, the name that results have, and the results' ids.
@@ -59,6 +60,7 @@ def _match_names(
         catalogue: The cards of encoders.
         known_names: The names of the encoders in ``location``.
         location: The folder or lock file that is searched, for the message.
+        tasks: The tasks of the results there, for the advice to score an encoder on them.
         find_ids: Called with a candidate, returns the Python ``id`` of each result, or row of a
             lock file, that it stands for; empty if there are none.
 
@@ -75,11 +77,15 @@ def _match_names(
                 yield _NameMatch(candidate.name, ids)
                 break
         else:
-            raise _no_results_error(spec, known_names, location, catalogue)
+            raise _no_results_error(spec, known_names, location, catalogue, tasks)
 
 
 def _no_results_error(
-    spec: str, known_names: Sequence[str], location: Path, catalogue: Catalogue
+    spec: str,
+    known_names: Sequence[str],
+    location: Path,
+    catalogue: Catalogue,
+    tasks: Iterable[str],
 ) -> StsbenchError:
     """Return the error to raise if a name stands for no results at a location.
 
@@ -87,7 +93,7 @@ def _no_results_error(
     """
     # In the name of an encoder, parameters follow "+".
     if spec.partition("+")[0] in catalogue.paths("baselines"):
-        remedy = Remedy("fill", {"encoder": spec})
+        remedy = Remedy("fill", {"encoder": spec, "tasks": ",".join(dict.fromkeys(tasks))})
         return OutputError(f"{location} has no results of encoder '{spec}'", remedy=remedy)
     return UnknownName("encoder", spec, known_names, hint=f"{location} has no results of it")
 
@@ -118,6 +124,7 @@ def select_results(
         catalogue,
         known_names,
         location,
+        tasks=(result.task for result in encoders.result_folder.results),
         find_ids=lambda candidate: candidate.find_result_ids(encoders),
     )
     selected_ids = {result_id for match in matches for result_id in match.ids}
@@ -275,7 +282,8 @@ def filter_side(
         }
 
     # ``side.encoders()`` are the names of encoders of cells, and of folders with broken files.
-    matches = list(_match_names(specs, catalogue, side.encoders(), location, find_cell_ids))
+    tasks = [cell.task for cell in all_cells]
+    matches = list(_match_names(specs, catalogue, side.encoders(), location, tasks, find_cell_ids))
     selected_ids = {cell_id for match in matches for cell_id in match.ids}
     cells = [cell for cell in all_cells if id(cell) in selected_ids]
     names = [*(match.name for match in matches), *(cell.encoder for cell in cells)]
@@ -502,7 +510,8 @@ def parse_added_rows(
         else:
             # The loop was not left: neither the first part nor a longer text stands for results.
             name = first_part.rpartition(":")[0] or first_part
-            raise _no_results_error(name, encoders.names, location, resolver.catalogue)
+            tasks = (result.task for result in encoders.result_folder.results)
+            raise _no_results_error(name, encoders.names, location, resolver.catalogue, tasks)
     return added_rows
 
 

@@ -16,6 +16,7 @@ from stsbench.cli import options as opt
 from stsbench.cli.option_values import TypedOptions
 from stsbench.cli.printing import (
     CHECKING_LABEL,
+    describe_reason,
     print_error,
     print_json,
     print_paragraph,
@@ -294,7 +295,7 @@ def _print_check(report: CheckReport) -> None:
     # not_verified: why a score could not be recomputed from its per-item columns; empty if it was.
     reasons = Counter(verdict.not_verified for verdict in report.verdicts if verdict.not_verified)
     for reason, count in reasons.items():
-        print_paragraph(f"not verified: {format_count(count, 'cell')}: {_describe_reason(reason)}")
+        print_paragraph(f"not verified: {format_count(count, 'cell')}: {describe_reason(reason)}")
     print_paragraph(f"{report.summary}; scores are times 100")
 
 
@@ -332,7 +333,7 @@ def lock_command(
     if not current_results:
         raise DataError(f"{results}: holds no results to lock")
     # How many results could not be verified, and why; empty if all were.
-    notice = _describe_reason(describe_unverified(side.unverified, len(current_results)))
+    notice = describe_reason(describe_unverified(side.unverified, len(current_results)))
     if strict and notice:
         raise DataError(f"{results}: {notice}; nothing is locked")
     # A row of the lock holds what a paired test needs of the per-item columns. If these are
@@ -355,13 +356,6 @@ def lock_command(
         print_json(report)
     else:
         print_text(_describe_lock(report, notice))
-
-
-def _describe_reason(reason: str) -> str:
-    """Return why scores are not verified, with the option that helps if a card is missing."""
-    from stsbench.evaluators.belief import NO_CARD_REASON
-
-    return reason.replace(NO_CARD_REASON, f"{NO_CARD_REASON}; your own need --cards DIR")
 
 
 def _describe_lock(report: Mapping[str, Any], notice: str) -> str:

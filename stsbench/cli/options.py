@@ -554,7 +554,8 @@ OverlapFile = Annotated[
 Plot = Annotated[
     Path | None,
     _output(
-        "Also draw the scores, or the differences that are compared, to this .svg, .png or .pdf.",
+        "Also draw the scores (of run: with --variants), or the differences that are compared, to "
+        "this .svg, .png or .pdf.",
         callback=_check_figure_path,
     ),
 ]

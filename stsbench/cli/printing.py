@@ -359,5 +359,12 @@ def select_trusted(results: Iterable[Result], catalogue: Catalogue) -> list[Resu
         verified = believe(results, catalogue, progress)
     print_errors("skipped", verified.problems)
     if verified.unverified:
-        print_error(verified.notice)
+        print_error(describe_reason(verified.notice))
     return verified.results
+
+
+def describe_reason(reason: str) -> str:
+    """Return why scores are not verified, with the option that helps if a card is missing."""
+    from stsbench.evaluators.belief import NO_CARD_REASON
+
+    return reason.replace(NO_CARD_REASON, f"{NO_CARD_REASON}; your own need --cards DIR")

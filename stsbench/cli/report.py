@@ -15,6 +15,7 @@ from stsbench.cli.analyze import plan_encoders
 from stsbench.cli.option_values import resolve_store
 from stsbench.cli.printing import (
     CHECKING_LABEL,
+    describe_reason,
     print_error,
     print_errors,
     show_count,
@@ -104,7 +105,7 @@ def report_command(
             comparison = replace(comparison, notes=notes_with_commands(comparison.notes))
     print_errors("not in the report", missing)
     if trusted.notice:
-        print_error(trusted.notice)
+        print_error(describe_reason(trusted.notice))
     if not boards and not analysis_results:
         raise DataError("there is nothing to report of these encoders; the lines above say why")
     report = ReportParts(

@@ -591,6 +591,8 @@ def describe_requirements(card: EncoderCard, catalogue: Catalogue) -> str:
         return "a folder made by 'stsbench convert' or by a recipe: --set model=FOLDER"
     if card.kind == "words":
         file, folder = str(params.get("file", "")), settings.vectors_folder()
+        if os.path.isfile(file):  # noqa: PTH113 - see _find_trained_runs
+            return f"the file {file}, which is here"
         available = _which_is(folder is not None and (folder / file).is_file())
         return f"the file {file}, {available} in STSBENCH_VECTORS"
     return "nothing but its own code"

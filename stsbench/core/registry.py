@@ -204,7 +204,8 @@ def _import_object(address: str, kind: str) -> Any:  # noqa: ANN401 - see Regist
         if not is_this_module:
             raise
         raise StsbenchError(
-            f"{kind} '{address}': no module named '{error.name}'; is it installed?"
+            f"{kind} '{address}': no module named '{error.name}'; "
+            "is it installed, or in the current folder?"
         ) from error
     except AttributeError as error:
         # An AttributeError of the module's own code is raised again by this import.

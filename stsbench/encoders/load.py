@@ -370,7 +370,7 @@ def _unknown_encoder_error(spec: str, catalogue: Catalogue) -> EncoderError | Un
         "encoder",
         spec,
         [*catalogue.paths("baselines"), *_entry_points()],
-        hint="a Hub id has a slash, a folder must exist",
+        hint="a Hub id has a slash, a folder must exist, a parameter is as in minilm+pooling=cls",
         remedy=Remedy("list", {"kind": "encoders"}),
     )
 

@@ -323,6 +323,9 @@ def is_encoder_pair(candidate: object) -> bool:
 
     These are ``(model, tokenizer)`` of transformers, and ``(client, "name of a model")`` of a
     client like OpenAI's, which has the method ``embeddings.create``.
+
+    Raises:
+        EncoderError: It is ``(tokenizer, model)``, in the wrong order.
     """
     if not isinstance(candidate, tuple) or len(candidate) != 2:
         return False
@@ -331,9 +334,13 @@ def is_encoder_pair(candidate: object) -> bool:
         embeddings_api = getattr(first, "embeddings", None)
         return callable(getattr(embeddings_api, "create", None))
     # The class is told by its name, so that transformers is not imported.
-    return callable(second) and _is_instance(
-        first, package="transformers", class_name="PreTrainedModel"
+    is_model, is_swapped = (
+        _is_instance(member, package="transformers", class_name="PreTrainedModel")
+        for member in candidate
     )
+    if is_swapped and not is_model and callable(first):
+        raise EncoderError(f"({type(first).__name__}, {type(second).__name__}): the model is first")
+    return callable(second) and is_model
 
 
 def _wrap_client(client: Any, model: str) -> FunctionEncoder:  # noqa: ANN401 - of a library not imported

@@ -425,6 +425,7 @@ def draw_curves(curves: Sequence[Curve], *, score_label: str) -> Chart:
             for index, curve in enumerate(curves):
                 _draw_curve(axes, curve, field_name, colour_and_marker(index))
             axes.grid(axis="both")
+            axes.xaxis.get_major_locator().set_params(integer=True)
             axes.set_ylabel(wrap_text(label, CURVE_HEIGHT, TEXT_SIZE))
         legend = legend_artists(all_axes) if len(curves) > 1 else []
         chart.add_texts("", "step", legend=legend)

@@ -13,7 +13,7 @@ from stsbench.core.parameters import fit
 from stsbench.data.readers.registry import READERS
 from stsbench.data.task import PACKAGE_DATA
 from stsbench.encoders.described import find_family
-from stsbench.encoders.kinds import ENCODERS
+from stsbench.encoders.kinds import ENCODERS, KINDS
 from stsbench.encoders.transformer.pooling import Pooling
 from stsbench.evaluators.registry import EVALUATORS
 from tests.core.cards import ENCODER, TASK, write
@@ -64,8 +64,13 @@ def test_an_encoder_card(encoder):
     assert card.method and card.backbone and card.paper and card.license
     assert card.name and len(card.name) <= WIDTH
     # Anyone must be able to load it: by a Hub id, not by a path of one machine.
-    model = str(card.params.get("model", ""))
-    assert not model.startswith((".", "/")), f"{encoder}: 'model' is a path of your machine"
+    for key in ("model", "file"):
+        path = str(card.params.get(key, ""))
+        assert not path.startswith((".", "/")), f"{encoder}: '{key}' is a path of your machine"
+    is_on_hub = card.kind in KINDS and "/" in str(card.params.get("model", ""))
+    # A commit, or "unpinned" where nobody has seen the model's commit.
+    if is_on_hub and "revision" in known:
+        assert "revision" in card.params, f"{encoder}: 'revision' is missing"
     assert "unknown" not in (card.method, card.paper), f"{encoder}: say what method and paper are"
     known = inspect.signature(ENCODERS.load(card.kind), eval_str=True).parameters
     for key, value in card.params.items():

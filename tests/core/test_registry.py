@@ -60,11 +60,11 @@ def test_an_unknown_name_offers_the_nearest():
     [
         (
             "no_such_module:Name",
-            "animal 'no_such_module:Name': no module named 'no_such_module'; is it installed?",
+            "animal 'no_such_module:Name': no module named 'no_such_module'; is it installed, or in the current folder?",
         ),
         (
             "os.no_such:Name",
-            "animal 'os.no_such:Name': no module named 'os.no_such'; is it installed?",
+            "animal 'os.no_such:Name': no module named 'os.no_such'; is it installed, or in the current folder?",
         ),
         (
             "fractions:Fractoin",
@@ -106,7 +106,8 @@ def test_an_entry_point_that_fails_is_one_line_that_names_it(tmp_path, monkeypat
         ANIMALS.load("zebra")
     points[0] = EntryPoint("zebra", "no_such_package:Zebra", "stsbench.animals")
     with pytest.raises(
-        StsbenchError, match="^animal 'no_such_package:Zebra': no module named .*; is it installed?"
+        StsbenchError,
+        match="^animal 'no_such_package:Zebra': no module named .*; is it installed, or in the current folder?",
     ):
         ANIMALS.load("zebra")
 

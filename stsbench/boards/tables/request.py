@@ -551,7 +551,7 @@ def find_suite_id(name: str, catalogue: Catalogue) -> str:
         "suite",
         name,
         known_names(catalogue),
-        hint="cards of your own need `cards=DIR`",
+        hint="cards of your own need `catalogue=DIR`",
         remedy=Remedy("list", {"kind": "suites"}),
     )
 

@@ -39,7 +39,7 @@ OFFLINE_HINTS: dict[RepoKind, str] = {
     "dataset": "put the files under a data folder and pass `data=DIR` (or set STSBENCH_DATA), "
     "or score the quickstart suite, which needs no network",
     "model": "give the folder of a checkpoint on this machine, "
-    "or score the quickstart suite, which needs no network",
+    "or the encoder minilm, which needs no network",
 }
 """What to do without the Hub, if the caller has no better advice."""
 SHA256 = re.compile(r"[0-9a-f]{64}")
