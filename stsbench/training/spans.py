@@ -84,7 +84,7 @@ def sample_spans(
             block_index = int(rng.integers(n_blocks))
         first_start = block_starts[block_index]
         start = int(rng.integers(first_start, first_start + max_len - length + 1))
-        # The block and its neighbours are not used again.
+        # The block and those beside it in the list are not used again.
         del block_starts[max(0, block_index - 1) : block_index + 2]
         anchor = (start, start + length)
         spans.anchors.append(anchor)
@@ -128,6 +128,7 @@ def _draw_subsuming(
         The positive span.
     """
     start, end = anchor
+    # Of the Beta distribution (2, 4), so that short lengths are likelier.
     length = _draw_length(rng, beta=POSITIVE_LENGTH_BETA, shortest=min_len, longest=end - start)
     positive_start = int(rng.integers(start, end - length + 1))
     return positive_start, positive_start + length
@@ -152,6 +153,7 @@ def _draw_adjacent(
         The positive span.
     """
     start, end = anchor
+    # Of the Beta distribution (2, 4), so that short lengths are likelier.
     length = _draw_length(rng, beta=POSITIVE_LENGTH_BETA, shortest=min_len, longest=max_len)
     possible_starts = []
     # A span from the first token of the document (start == length) is not offered, because
@@ -161,7 +163,8 @@ def _draw_adjacent(
     if end + length <= n_tokens:
         possible_starts.append(end)
     if not possible_starts:
-        # If there is no other, it is taken here.
+        # If there is no other, it is taken here; in a document long enough for an anchor this
+        # happens only if start == length.
         possible_starts.append(start - length)
     positive_start = int(rng.choice(possible_starts))
     return positive_start, positive_start + length
@@ -186,6 +189,7 @@ def _draw_overlapping(
         The positive span.
     """
     start, end = anchor
+    # Of the Beta distribution (2, 4), so that short lengths are likelier.
     length = _draw_length(rng, beta=POSITIVE_LENGTH_BETA, shortest=min_len, longest=max_len)
     # At the first possible start the positive ends where the anchor begins, and at the last one it
     # begins where the anchor ends; both are limited to the document.

@@ -48,7 +48,8 @@ Transform = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 def dropout_rates(config: Mapping[str, Any]) -> dict[str, float]:
     """Return the dropout rates of a transformer by name, from its configuration.
 
-    Those of heads for other tasks, such as a classifier, are omitted.
+    Their names end with ``dropout``, ``dropout_prob``, ``dropout_rate`` or ``pdrop``. Those of the
+    pooler and of heads for other tasks, such as a classifier, are omitted.
 
     Args:
         config: The fields of a configuration of transformers by name.
@@ -327,6 +328,7 @@ class Student(torch.nn.Module):
         Raises:
             CardError: One of the poolings differs.
         """
+        # The poolings of training, tests and validation, in this order.
         for pooling in self.poolings:
             if str(pooling) != name:
                 raise CardError(f"{reason}: each pooling must be '{name}'")
@@ -361,8 +363,8 @@ class Student(torch.nn.Module):
     ) -> torch.Tensor:  # noqa: ANN401
         """Compute a row of results for each row of a batch, part by part.
 
-        Rows of similar length make a part, to compute little padding. A part has at most
-        ``self.chunk`` rows, if that is set, to save memory.
+        On a CPU rows of similar length make a part, to compute little padding; on a GPU all rows
+        are one part. If ``self.chunk`` is set, a part has at most so many rows, to save memory.
 
         Args:
             tokens: The batch: tensors by name, (b, t) each.
@@ -407,6 +409,7 @@ class Student(torch.nn.Module):
         """
 
         def embed_part(part: Tokens) -> torch.Tensor:
+            # ``self.layers``: the indices of the hidden states that the pooling uses.
             # ``evaluation_mode`` is torch's evaluation mode, without dropout, for the block.
             with nullcontext() if dropout else evaluation_mode(self):
                 states = self.hidden_states(part, self.layers(pooling), transform=transform)
@@ -435,6 +438,7 @@ class Student(torch.nn.Module):
             pooling: The pooling, by default that of training.
         """
         pooling = pooling or self.pooling
+        # ``self.head``: the linear layer of pooling ``cls``; None if no pooling needs it.
         if self.head is None or not pooling.through_head:
             return pooling.pool(states, mask)
         # Pooling ``cls``: the head is applied to the first token of the last layer.
@@ -588,5 +592,6 @@ class StudentEncoder:
             # The model reads the lengths of sentences from the mask in the CPU's memory, instead of
             # waiting for a GPU.
             attach_cpu_masks(batch, host_batch)
+            # ``self.embed_batch``: a function from the model inputs to pooled embeddings.
             embeddings: FloatArray = self.embed_batch(batch).float().cpu().numpy()
         return embeddings

@@ -179,7 +179,7 @@ def clear_delete_words(
         words: The words of a sentence.
         rng: The generator of the draw.
         rate: The share of the words to delete, rounded down; one word at least stays.
-        marker: The word that is put in place of each run of deleted words.
+        marker: The word that is put in place of each run of deleted words; by default ``[DEL]``.
     """
     deleted_positions = set(
         rng.choice(len(words), _number_to_delete(words, rate), replace=False).tolist()
@@ -212,7 +212,7 @@ def clear_delete_spans(
         rng: The generator of all draws.
         spans: The number of spans; fewer if the sentence is short, so that a word stays.
         rate: The length of a span as a share of the words, rounded, at least one word.
-        marker: The word that is put in place of each span.
+        marker: The word that is put in place of each span; by default ``[DEL]``.
     """
     # The first positions of the spans, rising.
     starts, length = _draw_spans(words, spans, rate, max_words=len(words) - 1, rng=rng)
@@ -344,7 +344,8 @@ def load_synonyms(source: str) -> Synonyms:
                 raise DataError(
                     f"{source}: line {number}: needs a word and its synonyms, divided by tabs"
                 )
-            # A word may be on several lines. Each synonym once, without the word itself.
+            # A word may be on several lines. Each synonym once, without the word itself (in any
+            # case) and empty columns: a tuple, in their order.
             all_synonyms = [*table.get(word.lower(), ()), *synonyms]
             table[word.lower()] = _distinct_without(word, all_synonyms)
         return lambda word: table.get(word, ())
@@ -444,8 +445,9 @@ class MaskedFill:
         self.tokenizer, masked_model = load_masked_language_model(checkpoint)
         self.device = open_device(device)
         self.model = masked_model.eval().to(self.device)
+        # In tokens; None if the model has no longest input.
         self.max_length = checkpoint.max_length()
-        # The word of each token of the vocabulary; empty for a token that is no whole word.
+        # The word of each token id, letters and digits only; empty for a token that is no word.
         self.words: list[str] = whole_words(self.tokenizer, masked_model.config.vocab_size)
         self.is_no_word = torch.tensor([not word for word in self.words], device=self.device)
 

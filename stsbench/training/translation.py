@@ -61,7 +61,7 @@ class Decoding:
             UnknownName: There is no such mode of decoding.
             CardError: The temperature is not above 0, or ``max_tokens`` is below 1.
         """
-        # Only the check: it raises UnknownName.
+        # The modes are greedy and sampling. Only the check: it raises UnknownName.
         look_up("decoding mode", self.mode, dict.fromkeys(get_args(Mode)))
         if not self.temperature > 0 or self.max_tokens < 1:
             raise CardError("decoding: temperature must be above 0 and max_tokens 1 or more")
@@ -119,7 +119,8 @@ class Translator:
             SourceError: The model is not available.
             EncoderError: The folder is no checkpoint of a Marian model.
         """
-        # Checked now, because the tokenizer that needs them is loaded much later.
+        # sentencepiece and sacremoses. Checked now, because the tokenizer that needs them is loaded
+        # much later.
         for package in VOCABULARY_PACKAGES:
             if find_spec(package) is None:
                 raise StsbenchError(
@@ -134,6 +135,7 @@ class Translator:
         self.device = resolve_device_name(device)
         self.checkpoint = find_checkpoint(model, revision=revision, extra_names=VOCABULARY_FILES)
         folder = self.checkpoint.folder
+        # source.spm, target.spm and vocab.json.
         missing_files = [name for name in VOCABULARY_FILES if not (folder / name).is_file()]
         if missing_files:
             raise EncoderError(
@@ -181,8 +183,8 @@ class Translator:
         Args:
             sentences: The sentences; those whose translation is in the file are not translated
                 again.
-            progress: Called after each batch with the numbers of finished and of all distinct
-                sentences.
+            progress: Called after each new batch with the numbers of finished and of all distinct
+                sentences; not called if no sentence is new.
 
         Returns:
             A translation per sentence, in their order.
@@ -432,6 +434,7 @@ def write_back_translations(
             "batch_size": forward.batch_size,
             "versions": {
                 **versions(),
+                # And of the packages that read Marian's vocabularies.
                 **{package: metadata.version(package) for package in VOCABULARY_PACKAGES},
             },
         },

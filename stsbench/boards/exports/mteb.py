@@ -59,7 +59,7 @@ def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> E
         OutputError: The folder cannot be written.
     """
     cells_by_path: dict[Path, list[_MtebCell]] = {}
-    # The reasons, each once.
+    # Result, task and reason as one text; each text once.
     omitted: dict[str, None] = {}
     for result in sorted(results, key=_export_order):
         task, problem = _match_task(result, catalogue)
@@ -108,7 +108,7 @@ def _result_path(result: Result, task: MatchedTask, out: Path, catalogue: Catalo
 def _model_content(result: Result, catalogue: Catalogue) -> dict[str, Any]:
     """Return the content of MTEB's file ``model_meta.json``, which describes a model.
 
-    Fields that are not known are None.
+    Fields that are not known (``UNKNOWN_META_KEYS``) are None.
 
     Args:
         result: A result of the model.
@@ -137,10 +137,11 @@ def _match_task(result: Result, catalogue: Catalogue) -> tuple[MatchedTask | Non
         task = find_matched_task(result.task, catalogue)
     if task is None:
         problem = "its data are not those of a task of MTEB's"
-        # MTEB_VARIANTS are our tasks whose data differ from MTEB's, and those of ours that do not.
+        # MTEB_VARIANTS: our task with the data of papers -> our task with those of MTEB.
         if result.task in MTEB_VARIANTS:
             problem += f"; those of {MTEB_VARIANTS[result.task]} are"
         return None, problem
+    # There are no scores if the result was not scored by the cosine, or lacks a correlation.
     if not scores_by_mteb_subset(task, result):
         return None, "MTEB scores by the Spearman correlation of cosines"
     if result.split not in task.mteb_split_names:
@@ -179,10 +180,12 @@ def _task_content(cells: Sequence[_MtebCell]) -> dict[str, Any]:
     """Return the content of MTEB's file of results of one model on one task.
 
     Args:
-        cells: The results, each with MTEB's task, for all splits and subsets.
+        cells: Pairs of MTEB's task and a result of ours, for all splits and subsets of the task.
+            ``result.run`` has the date (``created``, an ISO text) and the duration in ``seconds``.
     """
     scores_by_split: dict[str, list[dict[str, Any]]] = {}
     for task, result in cells:
+        # MTEB's name of the split, by ours.
         split_scores = scores_by_split.setdefault(task.mteb_split_names[result.split], [])
         for subset, score in scores_by_mteb_subset(task, result).items():
             pearson = round(score.pearson, SCORE_DIGITS)

@@ -88,6 +88,7 @@ def score_task(result: MtebResult, benchmark_task: BenchmarkTask) -> TaskScore |
 
     Args:
         result: The scores of the model on the task, by split and subset, from -1 to 1.
+            ``data_revision`` is the commit of the dataset that they were computed on.
         benchmark_task: The splits and subsets of the task that the benchmark takes (``parts``).
 
     Returns:
@@ -99,7 +100,7 @@ def score_task(result: MtebResult, benchmark_task: BenchmarkTask) -> TaskScore |
         return None
     points = 100 * statistics.fmean(result.scores[part] for part in benchmark_task.parts)
     problem = ""
-    # Why a public score is thought to be wrong; None for all others.
+    # A text that says why a public score is thought to be wrong; None for all others.
     suspicion = read_suspects().get((result.model, result.task))
     if suspicion is not None:
         problem = f"{suspicion}: in no average"
@@ -121,7 +122,8 @@ def _make_score_cells(
 
     Args:
         scores: Key of a column -> score, in points, which may have a problem.
-        average_terms: The keys of the columns that the average is over.
+        average_terms: Lists of keys of columns. The average is the mean over the lists, each with
+            the mean of its columns.
 
     Returns:
         Key of a column -> cell. ``AVERAGE`` is the key of the rounded average, ``EXACT`` that of
@@ -129,6 +131,7 @@ def _make_score_cells(
     """
     cells = {
         column: TableCell(
+            # In points a score has two decimals less. The problem is why the score is marked wrong.
             published=TableNumber(score.points, decimals=SCORE_DIGITS - 2),
             misprint=score.problem,
         )
@@ -166,6 +169,8 @@ class MtebBoard:
         They are one for each task (``self.tasks``), two for the average, rounded and exact, and two
         for facts about a model: its size, and the share of the tasks that it was not trained on.
         """
+        # By default a column is of a task's scores (``kind``), in points with two decimals, and the
+        # high ones are better. An empty ``better`` is for numbers of which neither end is better.
         task_columns = [TableColumn(key=task, head=task) for task in self.tasks]
         average = TableColumn(key=AVERAGE, head="Avg.", kind="average")
         exact = TableColumn(key=EXACT, head="Avg. (exact)", kind="exact", decimals=6)
@@ -275,6 +280,7 @@ class MtebBoard:
             imported: The results in the files, of all revisions of models.
         """
         rows = []
+        # ``results`` has one result for each task, the one that MTEB prefers among revisions.
         for model, results in join_revisions(imported).items():
             rows += self._model_rows({model: results}, origin=describe_versions(results.values()))
         return sorted(rows, key=average_sort_key)
@@ -315,6 +321,7 @@ class MtebBoard:
             if score is not None:
                 score = score._replace(interval=(100 * interval.low, 100 * interval.high))
                 cells[column] = replace(cells[column], published=score)
+        # ``imported`` marks a row as neither measured here nor published in a paper.
         return [Row(label=PEOPLE_LABEL, cells=cells, imported=origin)]
 
     def _score_cells(self, results: ResultsByTask) -> dict[str, TableCell]:
@@ -345,11 +352,13 @@ class MtebBoard:
         """
         cells = {}
         if facts and facts.parameters:
+            # The text is printed, such as ``109M``.
             size = TableNumber(facts.parameters, text=format_parameters(facts.parameters))
             cells[SIZE] = TableCell(published=size)
         if facts and facts.trained_on is not None:
+            # list_trained_tasks returns those of the board's tasks that are in ``trained_on``.
             n_unseen = len(self.tasks) - len(list_trained_tasks(facts, self.tasks))
-            # MTEB rounds the percentage down.
+            # The text is a percentage, which MTEB rounds down.
             text = f"{100 * n_unseen // len(self.tasks)}%"
             zero_shot_share = TableNumber(100 * n_unseen / len(self.tasks), text=text)
             cells[ZERO_SHOT] = TableCell(published=zero_shot_share)
@@ -368,7 +377,7 @@ class MtebBoard:
             numbers = self._measured_numbers(group)
             if not numbers:
                 continue
-            # Size, year, languages and the like, as the encoder's card has them.
+            # Size, year, languages and the like, as the encoder's card has them; empty without one.
             traits = read_traits(self.catalogue, group.card)
             cells = {key: TableCell(measured=number) for key, number in numbers.items()}
             if traits.parameters:
@@ -403,6 +412,7 @@ class MtebBoard:
             matched_task = matched_tasks.get(result.task)
             if matched_task is None or result.split not in matched_task.mteb_split_names:
                 continue
+            # MTEB's name of our split.
             mteb_split = matched_task.mteb_split_names[result.split]
             for mteb_subset, score in scores_by_mteb_subset(matched_task, result).items():
                 part = SplitAndSubset(mteb_split, mteb_subset)
@@ -496,6 +506,7 @@ def add_imported_rows(table: Table, imported: Sequence[MtebResult], catalogue: C
         for column in table.columns
         if column.spec is not None and column.spec.task in matched_tasks
     ]
+    # Tasks with all subsets are among them: a model trained on one gets the symbol of overlap.
     names = {matched_task.mteb_task for _, _, matched_task in matched_columns}
     fitting_results = [result for result in imported if result.task in names]
     rows = []

@@ -83,8 +83,9 @@ def estimate_errors(tasks: Mapping[str, BenchmarkTask], catalogue: Catalogue) ->
     Returns:
         MTEB's name of a task -> its errors.
     """
+    # (MTEB's name of a task, split and subset) -> number of pairs.
     counts = count_pairs(catalogue)
-    # The measured errors, by our name of the task.
+    # Our name of a task -> its measured errors. The cards of all these tasks have n.
     columns = read_spread().columns
     least_scaled_kappa = min(
         columns[task].kappa * math.sqrt(catalogue.task(task).splits["test"].n or 0)
@@ -115,12 +116,14 @@ def _estimate_error(
         ``kappa``, the standard error of a score on the scale of Fisher's z, and the correlations
         of the errors of two unlike models, and of two related ones.
     """
-    # The measured errors, by our name of the task.
+    # Our name of a task, or MEAN for the mean of all of them -> the measured errors. ``c`` is the
+    # correlation of the errors of two unlike models. They were measured on the splits "test".
     columns = read_spread().columns
     if task in OUR_TASK_BY_MTEB_TASK and benchmark_task.splits == ["test"]:
         column = columns[OUR_TASK_BY_MTEB_TASK[task]]
         return TaskError(column.kappa, column.c, column.c_relatives)
-    # ASSUMED_PAIRS is taken for parts whose number of pairs is not known.
+    # ASSUMED_PAIRS is taken for parts whose number of pairs is not known. Errors of parts are
+    # taken as independent, so their variances are added.
     variances = [
         least_scaled_kappa**2 / counts.get((task, part), ASSUMED_PAIRS)
         for part in benchmark_task.parts
@@ -144,8 +147,9 @@ def mean_gap_bound(first: Row, second: Row, *, errors: TaskErrors, are_relatives
         are_relatives: Whether the two models are of one family, so that their errors are alike.
 
     Returns:
-        The least significant difference, in points.
+        The least significant difference, in points: 1.96 (``NORMAL_QUANTILE``) times its error.
     """
+    # Of the difference of the two sums over tasks, with scores up to 1.
     variance = 0.0
     for task, error in errors.items():
         c = error.c_relatives if are_relatives else error.c_unlike
@@ -164,7 +168,8 @@ def compare_neighbours(rows: Sequence[Row], errors: TaskErrors) -> list[Neighbou
 
     Returns:
         For each pair of neighbours, the best first: the difference of their averages, and the least
-        difference that a test could see, for unlike and for related models; all in points.
+        difference that is significant in a test at 5%, if their errors correlate as those of unlike
+        and as those of related models (two bounds); all in points.
     """
     averaged_rows = [row for row in rows if row.cell(AVERAGE).published]
     averaged_rows.sort(key=lambda row: published_score(row, AVERAGE), reverse=True)
@@ -188,6 +193,8 @@ def describe_noise(rows: Sequence[Row], errors: TaskErrors) -> str:
     Returns:
         The note; empty if fewer than two rows have an average.
     """
+    # For two rows that follow each other: ``gap``, the difference of their averages, and ``bound``,
+    # the least difference of unlike models that is significant at 5%, both in points.
     neighbours = compare_neighbours(rows, errors)
     if not neighbours:
         return ""
@@ -216,6 +223,7 @@ def mark_near_rows(table: Table, errors: TaskErrors) -> Table:
         for task, error in errors.items():
             # A function of two rows: the least difference of their scores that a test could see.
             find_bound = partial(score_gap_bound, key=task, kappa=error.kappa, c=error.c_unlike)
+            # A row's cell gets the bound, and whether the next better number is nearer than it.
             group = mark_gaps(group, task, find_bound)
         find_bound = partial(mean_gap_bound, errors=errors, are_relatives=False)
         groups.append(mark_gaps(group, AVERAGE, find_bound))

@@ -29,8 +29,9 @@ class PeopleInterval(NamedTuple):
 def read_people_results() -> ResultsByTask:
     """Read the scores of people, who judged the same pairs of sentences as models, by task.
 
-    They are part of MTEB's public results, under a name in place of a model's (``PEOPLE``). Their
-    files name subsets by codes of three letters; here they get MTEB's names, ``en`` for ``eng``.
+    They are part of MTEB's public results, under a name in place of a model's (``PEOPLE``).
+    ``REVISION`` is that of their joint scores; others are those of one annotator, or on old data.
+    Their files name subsets by codes of three letters; here they get MTEB's names, such as ``en``.
     """
     return {
         result.task: _rename_subsets(result)
@@ -62,8 +63,9 @@ def find_people_intervals(
 ) -> dict[str, PeopleInterval]:
     """Return the 95% intervals of people's scores on the tasks of a benchmark, and of their mean.
 
-    The score of a task is the mean over its parts, splits and subsets. Its interval is computed
-    from those of the parts, which have no pairs of sentences in common.
+    The score of a task is the mean over its parts, splits and subsets. The interval of a part is by
+    Fisher's z and its number of pairs. That of the mean is computed from those of the parts, which
+    have no pairs of sentences in common: the squares of their half widths are added on each side.
 
     Args:
         results: Task -> the result of people.

@@ -81,7 +81,7 @@ def read_mteb_files(path: Path) -> MtebResults:
     if path.is_file():
         result_files = [path]
     else:
-        # MTEB names a result file by its task.
+        # MTEB names a result file by its task. Other files may be of anything.
         result_files = sorted(file for file in path.rglob("*.json") if file.stem in sts_tasks)
     models_by_folder: dict[Path, _Model] = {}
     results = []
@@ -89,6 +89,7 @@ def read_mteb_files(path: Path) -> MtebResults:
     for file in result_files:
         folder = file.parent
         if folder not in models_by_folder:
+            # Name and revision, by the folder's model_meta.json or the names of the folders.
             models_by_folder[folder] = _read_model(folder.absolute())
         try:
             result = _read_file(file, models_by_folder[folder])
@@ -213,7 +214,8 @@ def _iter_metrics(content: Mapping[str, Any]) -> PartMetrics:
     """Yield each split and subset of a result file of MTEB, with its scores by name of the metric.
 
     The key ``scores`` of the file has a list for each split, and an element of it is the object of
-    scores on one subset. Anything of another type is skipped.
+    scores on one subset. Anything of another type is skipped. An object that names no subset is of
+    the subset ``default``.
 
     Args:
         content: The object in the JSON file.
@@ -242,7 +244,7 @@ def _iter_old_metrics(content: Mapping[str, Any]) -> PartMetrics:
     for split, value in content.items():
         if not isinstance(value, dict):
             continue
-        # "cos_sim" is the name of a metric, so there are no subsets.
+        # "cos_sim" is the name of a metric, so these are the scores of one subset, "default".
         metrics_by_subset = {DEFAULT_SUBSET: value} if "cos_sim" in value else value
         for subset, metrics in metrics_by_subset.items():
             if isinstance(metrics, dict):
@@ -252,7 +254,9 @@ def _iter_old_metrics(content: Mapping[str, Any]) -> PartMetrics:
 def _find_score(metrics: Mapping[str, Any]) -> float | None:
     """Return the Spearman correlation of cosines among the scores of a file of MTEB.
 
-    Some files have scores in points, so a number above 1 is divided by 100.
+    The first valid number of three is taken: ``cosine_spearman`` (``METRIC``), the same in old
+    files, and the main score. Some files have scores in points, so a number above 1 is divided by
+    100.
 
     Args:
         metrics: The scores on one split and subset, by MTEB's name of the metric.
@@ -260,7 +264,7 @@ def _find_score(metrics: Mapping[str, Any]) -> float | None:
     Returns:
         The correlation, from -1 to 1; None if there is no valid one.
     """
-    # Files from before MTEB 1.11 have it under two keys.
+    # Files from before MTEB 1.11 have it under the keys "cos_sim" and, within, "spearman".
     cosine_scores = metrics.get("cos_sim")
     old_score = cosine_scores.get("spearman") if isinstance(cosine_scores, dict) else None
     for value in (metrics.get(METRIC), old_score, metrics.get("main_score")):
@@ -327,6 +331,7 @@ def _preference_key(result: MtebResult) -> tuple[bool, bool, bool, Version]:
     # MTEB's description of the model; None if there is none.
     facts = read_model_facts().get(result.model)
     is_of_described_revision = facts is not None and result.revision == facts.revision
+    # Folders of MTEB may have "external" or "no_revision_available" in place of a revision.
     has_revision = result.revision not in UNKNOWN_REVISIONS
     version = parse_version(result.mteb_version)
     has_version = version is not None
@@ -378,6 +383,7 @@ def scores_by_mteb_subset(task: MatchedTask, result: Result) -> Mapping[str, Sub
         }
         scores_by_subset = {task.mteb_subset: scores_over_all_pairs}
     else:
+        # MTEB's name of a subset -> name of a correlation, such as ``spearman`` -> score.
         scores_by_subset = result.per_subset
     return {
         subset: SubsetScore(

@@ -28,8 +28,10 @@ def read_encoder_facts() -> Mapping[str, Mapping[str, int]]:
 def count_parameters(catalogue: Catalogue, card: EncoderCard | None, backbone: str) -> int | None:
     """Return the number of parameters (weights) of an encoder's network; None if it is unknown.
 
-    It is the first of these that is known: the number in the encoder's card; that of its base, the
-    encoder whose embeddings it transforms; that of its backbone, the network it is built on.
+    It is the number in the encoder's card. If that is not known, it is the number of its base, the
+    encoder whose embeddings it transforms, if that has a card; else that of its backbone, the
+    network it is built on. A base or backbone without a number in a card has that of the file of
+    facts for its backbone.
 
     Args:
         catalogue: The cards, in which base and backbone are looked up.
@@ -39,6 +41,7 @@ def count_parameters(catalogue: Catalogue, card: EncoderCard | None, backbone: s
     if card and card.parameters:
         return card.parameters
     parameters_by_backbone = read_encoder_facts()["parameters"]
+    # The name of the base; None for an encoder that transforms no other one.
     base = card.params.get("base") if card else None
     for network in (base, backbone):
         if isinstance(network, str) and network in catalogue.paths("baselines"):

@@ -140,6 +140,7 @@ def read_published_rows(path: Path = FOLDER / "published.csv") -> Mapping[str, P
             except msgspec.ValidationError as error:
                 reason = as_one_line(error)
                 raise CardError(f"{path}: line {line_number}: {reason}") from error
+            # The key is ``paper/table/row``.
             scores_by_key.setdefault(score.key, []).append(score)
     rows = {}
     for key, scores in scores_by_key.items():
@@ -331,6 +332,7 @@ def read_table_card(name: str) -> TableCard:
         UnknownName: There is no such table; the message suggests the nearest.
         CardError: The file is not valid.
     """
+    # None, unless the name is that of a paper's table.
     source_card = _make_source_card(name)
     if source_card is not None:
         return source_card
@@ -358,6 +360,7 @@ def _make_source_card(name: str) -> TableCard | None:
     Returns:
         The card; None if no scores of such a table are known.
     """
+    # ``row.row`` is the name of a row in its table.
     rows = [row for row in read_published_rows().values() if f"{row.paper}/{row.table}" == name]
     if not rows:
         return None
@@ -428,7 +431,8 @@ def _find_form_problems(card: TableCard) -> Iterator[str]:
     """Yield a message on each wrong key in the card of a table (``card``).
 
     A card says which rows and columns a table has. Two keys must often exclude each other: one of
-    them must be there, but not both.
+    them must be there, but not both. A paper's table has ``groups`` of rows; a ``board`` is a table
+    of ours with all rows. ``average_of`` names a table whose average a column shows.
     """
     if bool(card.suite) == bool(card.columns):
         yield "give either 'suite' or 'columns'"
@@ -467,6 +471,7 @@ def _find_name_problems(card: TableCard) -> Iterator[str]:
         *(column.protocol for column in columns),
         *(row.protocol for row in rows),
     ]
+    # A card may name the protocol "unknown". A hint is empty, or such as "; did you mean 'x'?".
     for name in filter(None, protocol_names):
         if name != UNKNOWN and name not in read_published_protocols():
             hint = suggest(name, read_published_protocols())
@@ -476,6 +481,7 @@ def _find_name_problems(card: TableCard) -> Iterator[str]:
         for published in read_published_rows().values()
         if (published.paper, published.table) == (card.paper, card.table)
     ]
+    # ``row.row`` is the name of a row in the paper's table.
     for row in rows:
         if row.row not in published_names:
             hint = suggest(row.row, published_names)

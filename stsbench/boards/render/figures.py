@@ -75,6 +75,7 @@ def make_comparison_layouts(comparison: Comparison) -> list[Layout]:
     """
     layouts: list[Layout] = []
     pairs = list(comparison.pairs())
+    # One text for each pair, in the same order.
     sentences = describe_comparison(comparison)
     for index, (first, second, differences) in enumerate(pairs):
         # The first column is the task, which is the label of a line.
@@ -108,7 +109,7 @@ def _difference_record(difference: Difference) -> dict[str, Any]:
     seeds_first, seeds_second = difference.seeds
     score_first, score_second = difference.scores
     low, high = difference.interval or (None, None)
-    # The columns that are no attributes of a difference.
+    # The columns that are no attributes of a difference; all others of RECORD_COLUMNS are.
     values = {
         "tasks": " ".join(difference.tasks),
         "protocol": difference.protocol["name"],
@@ -160,6 +161,7 @@ def draw_comparison(comparison: Comparison) -> Chart:
         DataError: No paired test is known for any of the results.
         StsbenchError: matplotlib is not installed.
     """
+    # The differences have the titles of tasks in place of their names.
     comparison = _use_titles(comparison)
     # (task, split) -> label of the row.
     labels = label_tasks(comparison.differences)
@@ -189,14 +191,14 @@ def draw_comparison(comparison: Comparison) -> Chart:
 
 
 def draw_table(tables: Sequence[Table], show: Show | None = None, *, exact: bool = False) -> Chart:
-    """Draw a table of scores: a panel for each column, and in it a dot for each row.
+    """Draw a table of scores: a panel for each column of a task or average, a dot for each row.
 
     A dot is a measured number or a difference, a ring a published number.
 
     Args:
         tables: The table, in a list of its own.
-        show: ``published``, ``measured``, ``both`` or ``merged`` numbers, or ``difference``, the
-            measured minus the published ones; None for those that the table has.
+        show: ``published``, ``measured``, ``both`` or ``merged`` numbers, or ``difference``. None
+            is ``merged`` for a board of ours, and ``both`` for a paper's table.
         exact: Show exact averages instead of those rounded as in the paper.
 
     Raises:
@@ -211,8 +213,7 @@ def draw_table(tables: Sequence[Table], show: Show | None = None, *, exact: bool
             "choose one by its protocol"
         )
     layout = build_layout(tables[0], show, exact=exact, intervals="none")
-    # Published and measured numbers of a row share a row of the figure. Differences are left out,
-    # unless they are all that is shown.
+    # Published and measured numbers share a row. Differences are shown only if they are asked for.
     lines = [
         line
         for block in layout.blocks
@@ -228,11 +229,10 @@ def draw_table(tables: Sequence[Table], show: Show | None = None, *, exact: bool
     )
     if show == "difference":
         x_label = "measured minus published"
-    group_titles = {}
+    group_titles = {}  # First row of a group -> its title.
     for section, block in group_by_section(layout.blocks):
         group_title = ": ".join(filter(None, (section, block.title)))
         if group_title:
-            # The title is above the first row of its group.
             group_titles[_row_key(block.lines[0])] = group_title
     return draw_panels(
         dots,
@@ -258,7 +258,7 @@ def _make_dots(lines: Sequence[TableLine], columns: Sequence[TableColumn]) -> It
     Args:
         lines: The printed lines. Each has the ``row`` of the table that it is of, and the kind of
             the row's numbers that it shows (``number_kind``: ``measured``, ``published`` ...).
-        columns: The printed columns, of which some become panels.
+        columns: The printed columns. Those of tasks and averages (``PANEL_KINDS``) become panels.
     """
     for line in lines:
         for column, cell in zip(columns, line.cells, strict=True):

@@ -80,11 +80,12 @@ def render(
         tables: The tables.
         fmt: The format, a key of :data:`WRITERS`: ``markdown``, ``latex``, ``csv`` ...
         show: ``published``, ``measured``, ``both`` or ``merged`` numbers, or ``difference``, the
-            measured minus the published ones; None for those that the table has.
+            measured minus the published ones. None is ``both``, but ``merged`` for a board of
+            ours in Markdown and LaTeX. JSON has all numbers, whatever the options are.
         exact: Show exact averages instead of those rounded as in the paper.
         rows_only: Omit captions, heads and legends. Only formats in :data:`ROWS` can do so.
-        intervals: The intervals to show as text: of the ``average``, of ``all`` numbers or
-            ``none``.
+        intervals: The intervals to show as text in Markdown and LaTeX: of the ``average``, of
+            ``all`` numbers or ``none``.
         max_lines: The maximum number of lines of a table in LaTeX; a longer one is divided. None
             leaves each table whole.
 

@@ -77,6 +77,7 @@ def render_tables(
     """
     for number, table in enumerate(tables, start=1):
         # The table as it is printed: lines of texts, heads and legend.
+        # The page draws the intervals as bars, so they are no texts in it.
         layout = build_layout(table, show=show or "both", exact=exact, intervals="none")
         yield _render_table(table, layout, element_id=f"t{number}")
 
@@ -229,6 +230,8 @@ def _render_table(table: Table, layout: Layout, element_id: str) -> str:
         count_missing_decimals=_count_missing_decimals,
         average_kinds=AVERAGE_KINDS,
         standing_kinds=STANDING_KINDS,
+        # Whether any number is marked as the best or second best of its group; and whether measured
+        # and published ones are ranked apart.
         has_ranks=any(cell.rank for line in lines for cell in line.cells),
         ranks_by_kind=layout.show == "both" and {"measured", "published"} <= number_kinds,
         scales=scales,
@@ -278,6 +281,7 @@ def _find_scales(layout: Layout) -> dict[str, Scale]:
         reach = max(1.5 * (third_quartile - first_quartile), MIN_SPAN / 2)
         interval_ends: list[float] = []
         for number in numbers:
+            # At least one value lies between these bounds.
             if first_quartile - reach <= number.value <= third_quartile + reach:
                 interval_ends += number.interval or ()
         low, high = min(interval_ends), max(interval_ends)

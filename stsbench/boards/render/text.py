@@ -112,7 +112,8 @@ class MarkupFormat(NamedTuple):
         ``self.escape`` and ``self.number`` are functions that escape texts and numbers, and
         ``self.row`` joins the cells of a line. ``self.best`` and ``self.second`` mark the best and
         the second best number of a column, and have ``{}`` in its place. ``self.indent`` is put
-        before the label of a line that shows other numbers of the row above it.
+        before the label of a line that shows other numbers of the row above it. The symbols of a
+        line or cell, such as †, refer to notes; ``deviation`` is a text such as ``±0.31``.
         """
         # By the rank of a cell: 1 is the best, 2 the second best, and 0 all others.
         markup_by_rank = ("{}", self.best, self.second)
@@ -299,7 +300,8 @@ def _latex_note(note: str) -> str:
     """
     texts = []
     for index, text in enumerate(LONG_WORD.split(note)):
-        # LONG_WORD has a group, so the split yields other text and long words in turn.
+        # LONG_WORD is a group of 30 or more characters without a blank, so the split yields other
+        # text and long words in turn.
         is_long_word = index % 2 == 1
         if is_long_word:
             pieces = re.split(r"(?<=[/+=_.,:-])", text)
@@ -340,7 +342,8 @@ def records_to_csv(
 ) -> str:
     """Return records as CSV: a line for each record, and a column for each key of any record.
 
-    A value that a record lacks is empty.
+    A value that a record lacks, or that is None, is empty. A text that a spreadsheet would compute
+    gets an apostrophe before it.
 
     Args:
         records: The values of each line by column.
@@ -483,7 +486,8 @@ def _number_fields(
     """Return the fields of a record for one column: its value, deviation and interval.
 
     The columns of ranks, and of letters that rows without a significant difference share, have
-    fields of their own. All fields are None without a number.
+    fields of their own: the interval of the former is the best and worst rank that the row may
+    have. ``row.is_best``: no row is significantly better. All fields are None without a number.
 
     Args:
         key: The key of the column.
@@ -518,7 +522,10 @@ def to_json(tables: Sequence[Table]) -> str:
 
 
 def _table_fields(table: Table) -> dict[str, Any]:
-    """Return a table as a dict for JSON."""
+    """Return a table as a dict for JSON.
+
+    ``paper`` is None for a board of ours; ``signatures`` name how measured scores were made.
+    """
     paper_fields = None
     if table.paper is not None:
         paper_fields = {key: getattr(table.paper, key) for key in ("name", "title", "year", "url")}
@@ -546,8 +553,8 @@ def _column_fields(column: TableColumn) -> dict[str, Any]:
     """Return a column of a table as a dict for JSON.
 
     It has the key, head and kind. A column of a task's scores, which has a ``spec``, also has the
-    task, the split as papers name it, the protocol and the metric. Method and signature are there
-    if they are not empty.
+    task, the split as papers name it, the protocol and the metric. The method, of columns of ranks
+    and letters, and the signature, a text on how measured scores were made, are there if not empty.
     """
     fields: dict[str, Any] = {"key": column.key, "head": column.head, "kind": column.kind}
     spec = column.spec
@@ -564,7 +571,11 @@ def _column_fields(column: TableColumn) -> dict[str, Any]:
 
 
 def _row_fields(row: Row) -> dict[str, Any]:
-    """Return a row of a table as a dict for JSON, without empty fields and empty cells."""
+    """Return a row of a table as a dict for JSON, without empty fields and empty cells.
+
+    ``scored_otherwise`` is its protocol if it is not that of the columns, ``imported`` the origin
+    of scores of MTEB's, and ``misprint`` why the row is wrong.
+    """
     fields = {
         "encoder": row.encoder,
         "published_row": row.published_key,
@@ -588,8 +599,9 @@ def _row_fields(row: Row) -> dict[str, Any]:
 def _cell_fields(cell: TableCell, row: Row) -> Mapping[str, Any]:
     """Return a cell of a row as a dict for JSON, without empty fields.
 
-    Its published number may be from another row of a paper than those of the rest of the row; only
-    then it has the field ``published_row``.
+    ``published_row`` is there only if its published number is from another row of a paper than the
+    rest of the row. ``bound`` is the least difference to the next better published number that a
+    test could see, and ``is_near`` whether the difference is below it.
     """
     is_of_other_row = cell.published_key != row.published_key
     return _without_empty(
@@ -609,7 +621,8 @@ def _cell_fields(cell: TableCell, row: Row) -> Mapping[str, Any]:
 def _number_json(number: TableNumber) -> dict[str, Any]:
     """Return a number of a table as a dict for JSON, without empty fields.
 
-    ``seeds``, the number of seeds that it is a mean over, is there if there are several.
+    ``seeds``, the number of seeds that it is a mean over, is there if there are several. ``text``
+    is printed in place of the value; ``interval`` is the 95% interval.
     """
     return _without_empty(
         {

@@ -88,6 +88,7 @@ def build_table(
     table = Table(
         name=name,
         title=card.title,
+        # A board is a table of ours, which is of no paper.
         paper=None if card.board else read_sources().papers[card.paper],
         paper_number=format_table_number(card),
         columns=filler.columns,
@@ -102,6 +103,7 @@ def build_table(
         table = _add_differences(table, key, column_key=card.delta.column or AVERAGE)
     if results and mean_intervals:
         table = add_intervals(table, progress)
+    # A signature is a text that names how measured scores were made.
     return _add_signatures(table) if results else table
 
 
@@ -121,7 +123,9 @@ def _describe_measured_rows(
     if filler.card.board:
         yield from describe_clean_scores(filler, encoder_groups)
     rows = [row for group in groups for row in group.rows]
+    # ``source`` is the paper that a published row of a board is from; empty for other rows.
     has_published = any(row.source for row in rows)
+    # OVERLAP_SYMBOLS: ``text`` or ``gold``, what of the tests an encoder was trained on -> symbol.
     has_overlap = any(row.overlap in OVERLAP_SYMBOLS for row in rows)
     # Published rows get no symbol of overlap in a table without STS tests, because their overlap
     # with other tests is unknown. A missing symbol must not be read as "no overlap".
@@ -150,6 +154,7 @@ def _add_signatures(table: Table) -> Table:
         for column in table.columns:
             # Columns of averages have no spec; those not in points have no scores.
             has_score = row.cell(column.key).measured is not None and column.in_points
+            # Which scores are shown: those of the column, but by the row's protocol if it has one.
             spec = row.spec(column)
             if spec is None or not has_score:
                 continue
@@ -217,7 +222,8 @@ def format_table_number(card: TableCard) -> str:
 def _add_differences(table: Table, row_key: str, column_key: str) -> Table:
     """Fill the column of differences of a table: each row's number minus that of one row.
 
-    Rows of another protocol, the baseline and the row that is subtracted get no difference.
+    Rows of another protocol, the baseline (the share of the most frequent class, which is no
+    encoder's) and the row that is subtracted get no difference.
 
     Args:
         table: The table.
@@ -244,6 +250,7 @@ def _add_differences(table: Table, row_key: str, column_key: str) -> Table:
         if row is base_row or row.is_baseline or not is_comparable:
             return row
         cell = row.cell(column_key)
+        # A difference is None if either number is missing.
         difference = TableCell(
             measured=subtract(cell.measured, base_cell.measured),
             published=subtract(cell.published, base_cell.published),

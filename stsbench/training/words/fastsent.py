@@ -135,7 +135,7 @@ def _learn_word(
         points: The inner nodes on the path of the word to predict, (depth,).
         codes: The branches that the path takes there, 0 left and 1 right, (depth,).
         word_vectors: The vectors of all words, (words, d), changed in place.
-        node_vectors: The vectors of the inner nodes (words, d), changed in place.
+        node_vectors: Those of the inner nodes, a row of each; changed in place.
         rate: The learning rate.
         use_mean: Average the words' vectors instead of summing them.
     """
@@ -154,12 +154,12 @@ def _learn_word(
         for dimension in range(len(state)):
             product += state[dimension] * node[dimension]
         signed_product = product if codes[depth] == 0 else -product
-        # Minus the log probability of the branch, log(1 + exp(-signed_product)), without overflow.
+        # Minus the branch's log probability: log(1 + exp(-signed_product)), without overflow.
         loss += max(-signed_product, 0.0) + np.log1p(np.exp(-abs(signed_product)))
         # As in word2vec nothing is learned from a branch that is nearly certain, right or wrong.
         if product <= -MAX_LEARNED_PRODUCT or product >= MAX_LEARNED_PRODUCT:
             continue
-        # The table's steps per unit, rounded down as in the authors' code: indices are a bit low.
+        # The table: 1,000 sigmoids of -6 to 6. 83 per unit, not 83.3, is as in the authors' code.
         steps_per_unit = np.float32(SIGMOID_VALUES // 6 // 2)
         index = int((product + np.float32(MAX_LEARNED_PRODUCT)) * steps_per_unit)
         probability = SIGMOID_TABLE[index]
@@ -310,6 +310,7 @@ class FastSentTraining(StandaloneMethod):
             target_words = draw_words()
             for start in batch_starts:
                 batch_documents = documents[start : start + self.batch_size]
+                # Neighbours in another batch do not count.
                 center_rows = start + rows_with_neighbours(batch_documents)
                 yield center_rows, (*input_words, *target_words)
 

@@ -63,7 +63,8 @@ class PairClassifier(nn.Module):
         # Embeddings (b, d).
         u = self.encoder(*first)
         v = self.encoder(*second)
-        # "infersent" is the preset of features u, v, |u - v| and u * v.
+        # "infersent" is the preset of features u, v, |u - v| and u * v, side by side: (b, 4 d). The
+        # head is linear layers without an activation between them.
         logits: Tensor = self.head(pair_features(u, v, kinds="infersent"))
         return logits
 
@@ -172,7 +173,7 @@ class InferSentTraining(StandaloneMethod):
             # Rounded to hundredths of a percent, which the authors' code compares.
             new_accuracy = round(accuracy(model, pairs, held_out_rows), 4)
             settings = optimiser.param_groups[0]
-            # Not better than the best so far: learn more slowly.
+            # Not better than the best so far (at first minus infinity): learn more slowly.
             if new_accuracy <= best_accuracy:
                 settings["lr"] /= self.shrink
             return new_accuracy, {"accuracy": new_accuracy, "learning_rate": settings["lr"]}
@@ -282,7 +283,8 @@ class InferSentTraining(StandaloneMethod):
             TrainingError: All labels are the same.
         """
         tokenize = make_tokeniser(self.tokens, lowercase=self.lowercase)
-        # The words that the authors' version puts before and after each sentence.
+        # The words that the authors put before and after each sentence: <s> and </s> in version 1,
+        # <p> and </p> in version 2.
         release = INFERSENT_RELEASES[self.version]
         texts = [*columns["first"], *columns["second"]]
         # The rows of each text's words in ``table``, a matrix of the word vectors.

@@ -56,7 +56,7 @@ class SkipThoughts(GruHalf):
     weights begin as in the released code.
     """
 
-    def __init__(self, words: int, half: GruTable, *, condition: Condition = "state") -> None:
+    def __init__(self, words: int, sizes: GruTable, *, condition: Condition = "state") -> None:
         """Make Skip-Thoughts' layers, with the initial weights of the authors' code.
 
         An encoder (a recurrent network, GRU) embeds a sentence; one decoder for each side predicts
@@ -64,17 +64,20 @@ class SkipThoughts(GruHalf):
 
         Args:
             words: The number of words of the vocabulary.
-            half: The dimensions of the encoder's word vectors and states.
+            sizes: The dimensions of the encoder: ``word_size`` of a word vector, and ``size`` of an
+                embedding, which is the GRU's last state, of both directions if it has two.
             condition: How a decoder reads the sentence: ``state``, as its first state, or
                 ``steps``, at every step.
         """
-        super().__init__(words, half)
+        # Makes the encoder: ``self.embedding``, a matrix of word vectors, and ``self.gru``.
+        super().__init__(words, sizes)
         self.each_step = condition == "steps"
-        input_size = half.word_size + (half.size if self.each_step else 0)
+        input_size = sizes.word_size + (sizes.size if self.each_step else 0)
+        # The sides are "next" and "previous".
         self.decoders = nn.ModuleDict(
-            {side: nn.GRU(input_size, half.size, batch_first=True) for side in NEIGHBOUR_OFFSETS}
+            {side: nn.GRU(input_size, sizes.size, batch_first=True) for side in NEIGHBOUR_OFFSETS}
         )
-        self.output = nn.Linear(half.size, words)
+        self.output = nn.Linear(sizes.size, words)  # shared by both decoders
         # Square matrices (all recurrent ones) begin orthogonal, the others uniform. The word
         # vectors (``embedding``) have their initial values already.
         for name, parameter in self.named_parameters():
@@ -232,11 +235,11 @@ class SkipThoughtsTraining(NeighbourTraining):
         )
         # The rows of the sentences with two neighbours.
         triples = self.find_triples(tokens, documents)
-        # The dimensions of the encoder.
-        table = GruTable(
+        # The dimensions of the encoder: a word vector, and the state of each direction.
+        sizes = GruTable(
             word_size=self.word_size, hidden=self.hidden, bidirectional=self.bidirectional
         )
-        model = SkipThoughts(len(vocabulary.words), table, condition=self.condition)
+        model = SkipThoughts(len(vocabulary.words), sizes, condition=self.condition)
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
 
         def learn_batch(rows: Rows, step: int) -> tuple[float, int]:
@@ -244,14 +247,15 @@ class SkipThoughtsTraining(NeighbourTraining):
             return self._learn_batch(model, optimiser, tokens, rows, step), 1
 
         # The number of these sentences of each length: the sentences of a batch have one length.
-        _, sizes = np.unique(tokens.lengths[triples], return_counts=True)
+        _, group_sizes = np.unique(tokens.lengths[triples], return_counts=True)
         return PreparedTraining(
             trained_tensors=model.state_dict(),
             optimiser=optimiser,
-            encoder_files=self._encoder_files(model, table, vocabulary.words),
+            encoder_files=self._encoder_files(model, sizes, vocabulary.words),
             batches=lambda: self.batches(tokens, triples, rng),
             learn_batch=learn_batch,
-            steps_per_epoch=int(np.ceil(sizes / self.batch_size).sum()),
+            steps_per_epoch=int(np.ceil(group_sizes / self.batch_size).sum()),
+            # The number of steps between two validations, and the maximum number of steps or None.
             validation_interval=self.every,
             max_steps=self.steps,
         )
@@ -277,11 +281,13 @@ class SkipThoughtsTraining(NeighbourTraining):
         rate = self.learning_rate * released_adam_factor(step)
         optimiser.param_groups[0].update(lr=rate, eps=released_adam_epsilon(step))
         optimiser.zero_grad()
+        # The cost is summed over all predicted words, and so are its gradients.
         cost = model.compute_cost(tokens, rows)
         cost.backward()  # type: ignore[no-untyped-call]
         gradients = [
             parameter.grad for parameter in model.parameters() if parameter.grad is not None
         ]
+        # If the norm of all gradients together is above ``self.clip``, it becomes that.
         limit_norm(gradients, nn.utils.get_total_norm(gradients), self.clip)
         optimiser.step()
         # The number of predicted words: all those of the sentences before and after each.
@@ -291,7 +297,7 @@ class SkipThoughtsTraining(NeighbourTraining):
         return float(cost.detach()) / n_words
 
     def _encoder_files(
-        self, model: SkipThoughts, table: GruTable, words: Sequence[str]
+        self, model: SkipThoughts, sizes: GruTable, words: Sequence[str]
     ) -> WordEncoderFiles:
         """Return what is written of the trained encoder: settings, word vectors and GRU.
 
@@ -299,13 +305,13 @@ class SkipThoughtsTraining(NeighbourTraining):
 
         Args:
             model: The trained model.
-            table: The sizes of the encoder's GRU and word vectors, as its ``config.json`` has them.
+            sizes: The sizes of the encoder's GRU and word vectors, as its ``config.json`` has them.
             words: The vocabulary, in the order of the word vectors.
         """
         # The authors' encoder has two halves, "uni" and "bi" (directional); here one is trained.
         name = "bi" if self.bidirectional else "uni"
         config = HalvesConfig(
-            halves={name: table}, unknown=UNKNOWN, eos=EOS, lowercase=self.lowercase
+            halves={name: sizes}, unknown=UNKNOWN, eos=EOS, lowercase=self.lowercase
         )
         tensors = {
             f"{name}.{key}": tensor
@@ -404,19 +410,19 @@ class QuickThoughtsTraining(NeighbourTraining):
                 f"{format_count(len(tokens), 'sentence')} cannot fill a batch of "
                 f"{self.batch_size}; lower batch_size"
             )
-        table = GruTable(
+        sizes = GruTable(
             word_size=self.word_size, hidden=self.hidden, bidirectional=True, cell=self.cell
         )
         halves = {
             # Two encoders that share no weights: a sentence is embedded by one, its neighbours by
-            # the other.
-            name: GruHalf(len(vocabulary.words), table, scale=self.scale)
+            # the other. Word vectors begin uniform from -scale to scale.
+            name: GruHalf(len(vocabulary.words), sizes, scale=self.scale)
             for name in ("f", "g")
         }
         model = nn.ModuleDict(halves)
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
         config = HalvesConfig(
-            halves=dict.fromkeys(halves, table), unknown="<unk>", lowercase=self.lowercase
+            halves=dict.fromkeys(halves, sizes), unknown="<unk>", lowercase=self.lowercase
         )
 
         def learn_batch(rows: Rows, step: int) -> tuple[float, int]:
@@ -472,6 +478,8 @@ class QuickThoughtsTraining(NeighbourTraining):
         first, second = (
             half.gru(vectors, lengths) for half, vectors in zip(halves, word_vectors, strict=True)
         )
+        # The logit of a sentence j for i is the product of first[i] and second[j]; the targets are
+        # the sentences before and after i. A mean over sentences.
         loss = quick_thoughts(first, second)
         gradients = torch.autograd.grad(loss, [*gru_weights, *word_vectors])
         for gradient in gradients:

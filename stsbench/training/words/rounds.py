@@ -101,6 +101,7 @@ class PreparedTraining:
         write_word_folder(folder, **self.encoder_files._asdict())
         if validate is None:
             return None
+        # The class of the encoder, by the name under which it is registered.
         encoder_kind = ENCODERS.load(self.encoder_files.kind)
         return validate(encoder_kind(str(folder), **self.encoder_files.params))
 
@@ -144,8 +145,7 @@ class StandaloneMethod(ABC):
             seed: The seed of all draws.
             validate: A function from an encoder to its score; None if nothing is scored.
             on_progress: Called with the progress after every step and every round.
-            resume: Continue from the last round of a training that was stopped; it ends with the
-                same weights as one that was not stopped.
+            resume: Continue a stopped training from its last round; the result is the same.
 
         Raises:
             TrainingError: The loss is not finite, or there is nothing to learn from.
@@ -153,8 +153,7 @@ class StandaloneMethod(ABC):
         torch.manual_seed(seed)
         prepared = self.prepare(columns, seed)
         writer = _CheckpointWriter(prepared, folder, validate, resume=resume)
-        # A round has this number of steps; by default it is an epoch.
-        interval = prepared.validation_interval or prepared.steps_per_epoch
+        interval = prepared.validation_interval or prepared.steps_per_epoch  # of a round
         total_steps = prepared.total_steps(self.epochs)
         step = writer.step
         batches: Iterator[Any] = (batch for _ in range(self.epochs) for batch in prepared.batches())
@@ -163,8 +162,7 @@ class StandaloneMethod(ABC):
             batches = iter(())
         # The sum of the losses of a round's steps, and the number of losses in the sum.
         round_loss, round_terms = 0.0, 0
-        # The batches before ``step`` are made again and skipped, because their draws decide those
-        # of later batches.
+        # Batches before ``step`` are made again and skipped, as their draws decide later batches.
         for batch in islice(batches, step, total_steps):
             loss, n_terms = prepared.learn_batch(batch, step)
             mean_loss = loss / max(n_terms, 1)
@@ -234,6 +232,7 @@ class _CheckpointWriter:
             shutil.rmtree(checkpoint.parent, ignore_errors=True)
             score = prepared.write_and_score(self.trial_folder, validate)
             if score is not None:
+                # Validation may return further measures with a score.
                 self.curve.append({"step": 0, "score": float(score), **extra_measures(score)})
         shutil.rmtree(self.trial_folder, ignore_errors=True)
         self.write_point = open_curve(folder, self.curve)
@@ -331,7 +330,7 @@ class _CheckpointWriter:
             if comparable_score is not None:
                 self.best_selection_score = comparable_score
             self.stored_point = {"score": plain_score, "step": step}
-            # The encoder was written into this folder to be scored; move its files.
+            # ``write_and_score`` has written the encoder into this folder; move its files.
             for path in self.trial_folder.iterdir():
                 path.replace(self.folder / path.name)
         shutil.rmtree(self.trial_folder, ignore_errors=True)
@@ -385,7 +384,7 @@ class _CheckpointWriter:
             state = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - no mapping
         for name, tensor in self.prepared.trained_tensors.items():
             learnt = state.get(f"learnt.{name}")
-            # An earlier version of stsbench wrote a record without a curve.
+            # The record has no curve if an earlier version of stsbench wrote it.
             if "curve" not in record or learnt is None or learnt.shape != tensor.shape:
                 message = f"{self.folder}: its checkpoint is of another training"
                 raise TrainingError(f"{message}; pass `fresh` to train again")
