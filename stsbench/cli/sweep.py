@@ -129,6 +129,7 @@ def _run_sweep(state: SweepState, executor: str, cores: int, carrier: Carrier) -
             row: The setting, with the outcomes of its trainings by seed (``scores``).
             trial: The training.
         """
+        # An outcome has a score, or else the reason why it has none (``failure``).
         outcome = row.scores[trial.plan.seed]
         description = outcome.failure or format_points(outcome.score)
         if outcome.stopped_early and not outcome.failure:
@@ -155,7 +156,8 @@ def _describe_setting(row: SweepRow, state: SweepState) -> str:
 def _print_sweep(state: SweepState) -> None:
     """Print a table of a sweep's settings, the best first, then the best of each recipe.
 
-    A line says so if the two best settings differ by less than training seeds do.
+    Settings with trainings still to do come last, and are the best of no recipe. A line says so if
+    the two best settings differ by less than training seeds do.
 
     Args:
         state: The sweep. Its card says which values are tried (``values``), and on which task and
@@ -185,7 +187,9 @@ def _setting_cells(row: SweepRow, keys: Sequence[str], n_seeds: int) -> list[str
     """Return the cells of a setting's row in the table of a sweep, as texts.
 
     Args:
-        row: The setting, with the outcomes of its trainings by seed (``scores``).
+        row: The setting, with the outcomes of its trainings by seed (``scores``), each with a score
+            or a reason of failure. ``seed_mean`` is the mean and deviation of the scores, or None
+            if there is none; the deviation of a single score is None.
         keys: The names of the setting's values to begin with.
         n_seeds: The number of seeds of the sweep.
 
@@ -282,7 +286,9 @@ def _write_files(state: SweepState) -> None:
             )
     heads = ["recipe", *state.sweep.card.values, "seed", "score", "state", "encoder"]
     write_records(state.sweep.folder / "trials.csv", records, heads)
+    # Only settings whose trainings were all finished and scored can be the best.
     for row in state.winners():
+        # The name of the new recipe, and the tables of its card.
         _, card_values = winner_card(state.sweep, row)
         write_or_print(toml_tables(card_values), _winner_card_path(state, row), silent=True)
 
@@ -349,11 +355,11 @@ def _draw_sweep(state: SweepState) -> Any:  # noqa: ANN401 - matplotlib's
 def _forecast_sweep(state: SweepState, *, as_json: bool) -> int:
     """Print how many trainings of a sweep are done and missing, and how long the rest takes.
 
-    The time is estimated by the complete trainings, so it is unknown before the first one. What is
-    missing for the next training, such as its corpus, is printed too.
+    A training is "complete", "unfinished" or "missing" (``RUN_STATES``). The time is estimated by
+    the complete ones. Inputs that the next training lacks, such as its corpus, are printed too.
 
     Args:
-        state: The sweep.
+        state: The sweep; ``total`` is its number of trainings, settings times seeds.
         as_json: Whether to print JSON instead of text.
 
     Returns:

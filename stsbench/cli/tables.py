@@ -38,7 +38,8 @@ LINE_BREAK_PATTERN = re.compile(r"(\s+|[A-Z]?[a-z]{4,}(?=[A-Z])|[^\s\-_+/,=.:]*[
 def _make_console() -> Console:
     """Return a console of the library rich, by which tables are drawn on stdout.
 
-    It is as wide as the terminal, or as the user's setting.
+    It is as wide as the terminal, or as the user's setting. If stdout is no terminal, its width is
+    in effect unlimited.
     """
     from rich.console import Console
 
@@ -112,7 +113,8 @@ class PrintedColumn(NamedTuple):
             if stays_whole:
                 unbreakable += text.split("\n")
             elif break_words:
-                # The pattern matches the places at which a line may end.
+                # The pattern matches blanks, and the part of a word up to a place where it may be
+                # broken. The result has these parts and what is between them.
                 unbreakable += LINE_BREAK_PATTERN.split(text)
             else:
                 unbreakable += text.split()
@@ -127,7 +129,8 @@ class PrintedColumn(NamedTuple):
                 and between words written as one.
         """
         wrapper = textwrap.TextWrapper(width, break_on_hyphens=break_words)
-        # By itself TextWrapper breaks words at hyphens only.
+        # By itself TextWrapper breaks words at hyphens only. It uses wordsep_re only if
+        # break_on_hyphens is true, and otherwise breaks at blanks.
         wrapper.wordsep_re = LINE_BREAK_PATTERN
 
         def wrap_cell(cell: str | Text) -> str:
@@ -235,6 +238,7 @@ def _fit_columns(columns: Sequence[PrintedColumn], max_width: int) -> FittedTabl
         The columns of each part, and a line that explains each abbreviated name: "(1) NAME".
     """
     abbreviated, key = list(columns), list[str]()
+    # Each step has the most characters of a name with parameters, and of any other name.
     for step, max_lengths in enumerate(MAX_NAME_LENGTHS):
         numbers_by_name: dict[str, str] = {}
         shorter = [column.abbreviate(max_lengths, numbers_by_name) for column in columns]
@@ -417,6 +421,7 @@ def print_table(layout: Layout) -> None:
     console = _make_console()
     layout = shorten_labels(_escape_layout(layout))
     print_text("\n".join(fold_lines(layout.caption, console.width)) + "\n")
+    # From wide to tight: the blanks between columns, and whether deviations stand on own lines.
     for gap, has_deviation_lines in BOARD_SETTINGS:
         columns = _make_board_columns(layout, has_deviation_lines=has_deviation_lines)
         parts = _split_columns(
@@ -468,7 +473,8 @@ def _make_board_columns(layout: Layout, *, has_deviation_lines: bool) -> list[Pr
 
     Args:
         layout: The board. Its blocks hold lines, and a line a label and a cell per column: the
-            number as text, its rank in the column, its symbol and its deviation over seeds.
+            number as text, its rank in the column (1 the best, 2 the second best, else 0), its
+            symbol and its deviation over seeds (both may be empty).
         has_deviation_lines: Whether deviations stand on a line below their numbers.
     """
     from rich.text import Text

@@ -134,6 +134,7 @@ def _check_options(
     """
     typed = TypedOptions.from_context(context)
     # If the user named neither, default encoders and recipes are timed, and all options count.
+    # forbid raises the error if any of the options behind the condition was typed.
     if encoders and not recipes:
         typed.forbid("without --recipe", "--base", "--steps", "--device")
     if recipes and not encoders:
@@ -167,12 +168,13 @@ def _plan_training(
             f"recipe {name}: method '{card.method}' trains itself and is not timed; "
             f"run 'stsbench train {name}', its run.json says the seconds"
         )
-    # All steps are timed, whatever the development scores are.
+    # All steps are timed: with a patience of 0 no development score ends the training.
     selection = msgspec.structs.replace(card.selection, patience=0)
     return TrainPlan(
         name=name,
         card=msgspec.structs.replace(card, selection=selection),
         seed=0,
+        # _time_training puts a temporary folder in place of this one.
         out=Path(),
         # No checkpoint is written.
         checkpoint_seconds=float("inf"),
@@ -264,7 +266,7 @@ def _time_training(plan: TrainPlan, max_steps: int | None) -> TimedTraining:
         max_steps: The most steps to take; None for all.
 
     Returns:
-        The encoder, and the beginning of its row in the report, in which ``training`` holds the
+        The encoder (of several the first), and the beginning of its row, whose ``training`` has the
         seconds of the whole training and the number of ``measured`` steps.
     """
     from stsbench.recipes.trainer import load_trainer

@@ -143,10 +143,13 @@ def _check_options(context: opt.Context, on: str) -> None:
         on: The value of ``--on``: where to train.
     """
     typed = TypedOptions.from_context(context)
+    # The options behind the first have no effect beside it.
     typed.forbid_beside(
         "--dry-run", "--fresh", "--yes", "--checkpoint-seconds", "--report-to", "--on", "--devices"
     )
+    # --devices has an effect only on a cluster (``on`` is not "local"), --device only without one.
     typed.forbid_elsewhere(on, "--devices", local_option="--device")
+    # --yes has no effect without --fresh.
     typed.forbid_without("--fresh", "--yes")
 
 
@@ -191,7 +194,8 @@ def _train(
 
     Args:
         plans: A plan per seed.
-        launcher: The value of ``--on``: "local", or a cluster of the library Ray.
+        launcher: The value of ``--on``: "local", or "ray" for a cluster of the library Ray, which
+            an address may follow, as in "ray://HOST:PORT".
         devices: How many devices train together; None for the launcher's default.
         card_options: The words ``--cards DIR`` of the user's own cards, for the command that is
             printed.
@@ -204,6 +208,7 @@ def _train(
         plan.folder for plan in plans if not plan.fresh and (plan.folder / RUN_FILE).is_file()
     ]
     runs = []
+    # The launcher of this name, whatever address follows it.
     start_launcher = LAUNCHERS.load_at(launcher)
     # launch carries out one training, in this process or where the launcher says.
     with start_launcher(launcher, devices, print_progress) as launch:
@@ -273,14 +278,16 @@ def _run_row(run: TrainedRun) -> list[str]:
     Args:
         run: The run. ``curve`` holds the development score at each validation. ``chosen`` is the
             validation whose weights were kept; None if there was none. ``overlap`` says for each
-            test what the training text holds of it.
+            test what the training text holds of it: "none", "text" (its sentences), "gold" (their
+            scores too) or "unknown".
 
     Returns:
         The seed, the development score before training and that of the kept weights (times 100),
-        the step of these weights, the seconds, and "gold", "text", both or nothing: what the
-        training text holds of any test.
+        the step of these weights (or how many steps were taken, if none were chosen), the seconds,
+        and "gold", "text", both or nothing: what the training text holds of any test.
     """
     start_score = ""
+    # Not every run is validated before its first step.
     if run.curve and run.curve[0].step == 0:
         start_score = format_points(run.curve[0].score)
     score, step = "–", f"{run.steps}"
@@ -326,6 +333,7 @@ def check_training(plan: TrainPlan) -> TrainingCheck:
     try:
         return TrainingCheck(load_trainer(plan).forecast(), missing={})
     except StsbenchError as error:
+        # find_missing tries to load each input, and returns the errors of those that cannot be.
         errors_by_requirement = find_missing(plan)
         # If the error is for another reason, it is raised on.
         is_for_missing = str(error) in map(str, errors_by_requirement.values())
@@ -355,8 +363,8 @@ def _forecast_runs(plans: Sequence[TrainPlan], timing_command: str, *, as_json: 
     plan = plans[0]
     seeds = [plan.seed for plan in plans]
     forecast, missing = check_training(plan)
-    # The forecast is printed: steps, time, memory. If something is missing, there is none, and the
-    # plan's settings are printed.
+    # The forecast is printed: corpus, steps, validations, parameters, device and time. If something
+    # is missing, there is no forecast, and the plan's settings are printed.
     if forecast is not None:
         values_by_key = msgspec.to_builtins(forecast)
         labels_and_values = forecast.lines()

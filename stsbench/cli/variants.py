@@ -79,8 +79,8 @@ def expand_variants(
         The names of all variants, and the parameters that all of them share.
 
     Raises:
-        StsbenchError: A text cannot be read, a key is in both options or not in ``GRID_KEYS``, or
-            an encoder is a variant already.
+        StsbenchError: A text cannot be read, a key is in both options or not in ``GRID_KEYS``
+            (``dimensions`` and ``embeddings``), or an encoder is a variant already.
     """
     texts_by_key = parse_pairs(
         "--variants", texts, expected="key=value,value, such as dimensions=256,128,64"
@@ -100,6 +100,7 @@ def expand_variants(
     for spec in specs:
         # Parameters behind an encoder's name, as in minilm+dimensions=256.
         _, own_params = split_all_params(spec)
+        # VARIANT_KEYS are "dimensions", "embeddings" and "calibration".
         if variant_keys := own_params.keys() & {*VARIANT_KEYS}:
             raise StsbenchError(
                 f"'{spec}' is a variant already ({min(variant_keys)}); "
@@ -190,6 +191,7 @@ def _group_by_variant(
     groups: dict[tuple[str, str], dict[str, SeedsByTask]] = {}
     for result in results:
         stem, params = split_all_params(result.encoder)
+        # VARIANT_KEYS are "dimensions", "embeddings" and "calibration".
         own_params = {key: value for key, value in params.items() if key not in VARIANT_KEYS}
         group_key = variant_name(stem, own_params), protocol_key(result.protocol)
         seeds_by_variant = groups.setdefault(group_key, {})
@@ -201,8 +203,10 @@ def _group_by_variant(
 def _make_rows(results_by_variant: Mapping[str, Sequence[Sequence[Result]]]) -> list[VariantRow]:
     """Return the rows of a table of variants, by number type and from many dimensions to few.
 
-    A variant of an encoder has shorter embeddings, or embeddings of another number type. Each row
-    but one has the difference of its score from that of the largest embedding.
+    A variant of an encoder has shorter embeddings, or embeddings of another number type. ``change``
+    of a row is its score less that of the largest embedding, and the bounds of the difference's 95%
+    interval. ``change`` is None for the largest embedding, and for all rows whose results lack the
+    per-item columns that intervals are computed from.
 
     Args:
         results_by_variant: For each variant a list per task, of results with one per seed. The
@@ -222,7 +226,8 @@ def _make_rows(results_by_variant: Mapping[str, Sequence[Sequence[Result]]]) -> 
         )
     # The name of the variant with the most bytes; of several equally large ones the first.
     largest = max(rows, key=lambda variant: rows[variant].bytes or 0)
-    # compute_differences_from needs the variant to compare with as the first.
+    # compute_differences_from needs the variant to compare with as the first. It returns nothing
+    # for that one, and for variants without per-item columns.
     largest_first = {largest: results_by_variant[largest], **results_by_variant}
     for variant, difference in compute_differences_from(largest, largest_first).items():
         low, high = difference.interval()
@@ -237,12 +242,13 @@ def _make_rows(results_by_variant: Mapping[str, Sequence[Sequence[Result]]]) -> 
 def _print_variant_rows(variants: Sequence[VariantRow], tasks: Sequence[str]) -> None:
     """Print a row per embedding type and size, with its difference from the largest embedding.
 
-    Columns that are empty in all rows are omitted. Below the table stand the names of the tasks,
-    if there are several, and an explanation of the differences, if there are any.
+    The columns of differences are omitted if no row has one. Below the table stand the names of the
+    tasks, if there are several, and an explanation of the differences, if there are any.
 
     Args:
         variants: The variants. ``change`` of each is the difference of its score and the bounds of
-            its 95% interval, from 0 to 1; None for the largest embedding.
+            its 95% interval, before they are multiplied by 100; None for the largest embedding,
+            and without the per-item columns that intervals are computed from.
         tasks: The names of the tasks over which the scores are means.
     """
     rows = []
@@ -289,6 +295,7 @@ def _draw_variants(variants: Sequence[VariantRow], score_label: str, title: str)
         if variant.bytes is None:
             continue
         interval = None
+        # change is None for the largest embedding, and without columns to compute intervals from.
         if change := variant.change:
             # The score of the largest embedding.
             largest_score = variant.score - change.difference

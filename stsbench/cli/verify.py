@@ -47,6 +47,7 @@ def verify_command(
         print_json({"exit": report.exit_code, "summary": report.summary, "results": rows})
     else:
         _print_verified(report)
+    # 0 if scores were recomputed and no file failed, else 2.
     return report.exit_code
 
 
@@ -102,6 +103,7 @@ def read_local_data(
     plan = RunPlan(tasks=name, catalogue=catalogue, data=folder, split=split)
     (planned_task,) = plan.planned_tasks
     card = planned_task.task.card
+    # Required are all splits that the scoring reads, such as those that a classifier is trained on.
     has_all_files = all(
         has_files(card.local, required_split, folder)
         for required_split in planned_task.required_splits
@@ -155,7 +157,8 @@ def _print_verified(report: VerificationReport) -> None:
     could be verified.
 
     Args:
-        report: The verdict on each file.
+        report: The verdict on each file. ``has_recomputed`` is whether any score was recomputed,
+            ``earlier_methods`` the number of results by earlier method of their interval.
     """
     failures = [
         problem if str(file.path) in problem else f"{file.path}: {problem}"

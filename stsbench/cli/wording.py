@@ -80,8 +80,9 @@ def describe_remedy(remedy: Remedy) -> str:
     A remedy is what an error advises the user to do, without the words of the command line.
 
     Args:
-        remedy: An action of ``ADVICE_BY_ACTION``, and the values of its command's parameters:
-            texts, or for ``params`` the values by key.
+        remedy: An action of ``ADVICE_BY_ACTION`` (texts in which ``{options}`` or ``{commands}``
+            is replaced), and the values of its command's parameters: texts, or for ``params`` the
+            values by key.
     """
     if remedy.action == "rescore":
         commands = [
@@ -107,6 +108,7 @@ def _format_arguments(remedy: Remedy) -> str:
         if value is None:
             text += f" {option_name(f'no_{name}')}"
             continue
+        # Few commands call an option otherwise than all others do: these are in OPTION_BY_ACTION.
         option = OPTION_BY_ACTION.get((remedy.action, name), option_name(name))
         if isinstance(value, Mapping):
             for key, new_value in value.items():
@@ -138,6 +140,8 @@ class ErrorText(NamedTuple):
 
 def describe_error(error: StsbenchError) -> ErrorText:
     """Return what is wrong and what to do, with options in place of parameters.
+
+    Within the texts of an error, parameters are written between backticks.
 
     Args:
         error: The error. ``parameter`` and ``value`` say what of a function's arguments is wrong;

@@ -152,10 +152,10 @@ class TaskCard(StrictRecord):
     def __post_init__(self) -> None:
         """Check that a task's card names no split that it does not have, and a valid gold range.
 
-        ``self.splits`` are the splits by name, and ``self.score_split`` names the one to score. The
-        sources of the data, each may be None, are ``self.local`` (a folder), ``self.package`` (an
-        installed package) and ``self.hub`` (a dataset of the Hugging Face Hub). ``self.gold_range``
-        is the lowest and highest gold score. A ValueError becomes an error with the file's name.
+        ``self.splits`` has the splits by name; ``self.score_split`` names the one to score. Sources
+        of the data, each may be None, are ``self.local`` (a folder), ``self.package`` (installed)
+        and ``self.hub`` (a dataset of the Hugging Face Hub). ``self.gold_range``: the lowest and
+        highest gold score. A ValueError, as of check_choice, becomes an error with the file's name.
         """
         check_choice("score_split", self.score_split, self.splits)
         sources_with_files = filter(None, (self.local, self.package))
@@ -578,7 +578,7 @@ def recipe_digest(card: RecipeCard, *, other_base: Mapping[str, str] | None = No
         other_base: The sha256, by file name, of the model files that training started from in place
             of the base model that the recipe names; None if training starts from that base.
     """
-    # DECIDING_TABLES are the keys of the recipe that decide what is trained.
+    # The keys are method, base, data, student, training, selection and params.
     deciding_values = {key: strip_defaults(getattr(card, key)) for key in DECIDING_TABLES}
     if other_base is not None:
         deciding_values["start"] = other_base

@@ -144,7 +144,8 @@ class Catalogue:
 
         Args:
             name: The name of the encoder in results.
-            digest: The hash of the card or recipe that the results carry; None if they carry none.
+            digest: The hash that the results carry: ``A`` of a card, or ``A started from B`` with
+                that of a recipe as ``A``. With None, a name without a plus has no card.
         """
         stem, separator, replaced_params = name.partition("+")
         has_replaced_params = separator == "+"
@@ -181,7 +182,7 @@ class Catalogue:
         """Return the sha256 of an encoder's card, in which the hash of its base's card is included.
 
         An encoder with a base, such as whitened embeddings, transforms those of another encoder,
-        whose name is its parameter ``base``.
+        whose name is its parameter ``base``. The hash of a base without a card is not included.
         """
         base = card.params.get("base")
         base_digest = None
@@ -303,7 +304,7 @@ class Catalogue:
             The records by id; empty if there is no such file.
 
         Raises:
-            CardError: An id is taken, or a table is not valid.
+            CardError: An id is taken, a file is no TOML, or a table is not valid.
         """
         paths_by_id = dict(taken_ids)
         records = {}

@@ -51,7 +51,7 @@ class Remedy(NamedTuple):
         For example ``call stsbench.train(recipe='simcse')``. ``self.action`` is a key of
         ``ACTIONS``, the beginnings of such texts. ``self.arguments`` are values by parameter.
         ``self.further`` are remedies of the same action with other arguments, whose texts follow.
-        The text is empty if Python has no function for the action.
+        The text is empty for the action ``list`` of names that are not those of cards.
         """
         calls = []
         for remedy in (self, *self.further):
@@ -160,7 +160,7 @@ class StsbenchError(Exception):
             parameter: The parameter of a function or field of a file that is wrong.
             value: The value of that parameter, or the name that is unknown.
             choices: The values that would be valid.
-            remedy: An action that the user can take.
+            remedy: An action that the user can take. As text it is a call of a Python function.
         """
         self.reason = message
         self.hint = hint

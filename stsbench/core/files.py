@@ -185,7 +185,8 @@ def strip_folders(value: object) -> object:
     """Return a parameter's value with each absolute path shortened to its file name.
 
     Folders of one machine are of no use on another, and may be private. Paths inside lists and
-    mappings are shortened too; a tuple becomes a list. Other values are unchanged.
+    mappings are shortened too; a tuple becomes a list. Other values are unchanged. Absolute is a
+    text that begins with a slash or backslash, with ``~``, or with a drive of Windows.
     """
     if isinstance(value, str):
         if not _ABSOLUTE_PATH_START.match(value):
@@ -458,6 +459,7 @@ def parquet_batches(
     with parquet.ParquetFile(source, metadata=metadata, read_dictionary=text_columns) as file:
         # For one batch, starting threads would take longer than they save.
         batches = file.iter_batches(_BATCH_ROWS, use_threads=metadata.num_rows > _BATCH_ROWS)
+        # limit_bytes yields the batches, until their sizes together are above the limit.
         yield from limit_bytes(
             batches,
             path,
