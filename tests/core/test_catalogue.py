@@ -63,6 +63,7 @@ def test_an_encoder_card(encoder):
     card = CATALOGUE.encoder(encoder)
     assert card.method and card.backbone and card.paper and card.license
     assert card.name and len(card.name) <= WIDTH
+    known = inspect.signature(ENCODERS.load(card.kind), eval_str=True).parameters
     # Anyone must be able to load it: by a Hub id, not by a path of one machine.
     for key in ("model", "file"):
         path = str(card.params.get(key, ""))
@@ -72,7 +73,6 @@ def test_an_encoder_card(encoder):
     if is_on_hub and "revision" in known:
         assert "revision" in card.params, f"{encoder}: 'revision' is missing"
     assert "unknown" not in (card.method, card.paper), f"{encoder}: say what method and paper are"
-    known = inspect.signature(ENCODERS.load(card.kind), eval_str=True).parameters
     for key, value in card.params.items():
         fit(value, known[key].annotation, where=key)
     if card.kind == "transformer":
