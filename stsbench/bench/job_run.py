@@ -125,7 +125,8 @@ class JobRun:
         """Score encoders on tasks, then yield the Results of all cells in the order of the plans.
 
         A cell is an encoder on a task with a seed. One that could not be scored was reported to the
-        callbacks, and yields nothing.
+        callbacks, and yields nothing. Stored results that are no longer valid, as the first step of
+        an encoder finds out, are scored again with the missing cells.
 
         Args:
             encoder_plans: The encoders with their cells and the stored results of some of them.
@@ -153,7 +154,7 @@ class JobRun:
         finally:
             # Also on an error or Ctrl-C: running jobs then store what they have embedded.
             self.pool.stop(list(self.running_jobs.values()))
-        # It has the new results, and the stored ones that are still valid.
+        # The steps have put the new results into it, and the stored ones that are still valid.
         for encoder_plan in encoder_plans:
             for cell in encoder_plan.cells:
                 if cell in self.result_by_cell:

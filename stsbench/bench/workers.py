@@ -226,9 +226,11 @@ def embed_share(
     base = base_encoder(named_encoder.encoder)
     # The equal encoder whose weights an earlier job of this process has loaded, if there is one.
     encoder = reuse_loaded_encoder(base)
-    # Unless ``checked``, it is compared with the encoder, and archived if that has changed.
+    # When it is opened, a few stored embeddings are embedded again, unless it was ``checked``. If
+    # they differ, the encoder has changed: all are archived.
     encoder_store = open_store(store, encoder, checked=is_store_shared)
     engine = Engine(encoder, encoder_store, on_progress=report_progress, on_notice=notices.append)
+    # Each job has tokenized the next part of the sorted texts.
     tokens_of_shares = [
         job_result.tokens for job_result in tokenizing_results if job_result.tokens is not None
     ]

@@ -291,8 +291,9 @@ def _row_label(line: TableLine, layout: Layout) -> str:
     """
     standings = []
     for column in layout.columns:
+        # The rank or the letters of the row; None if it has none.
         number = line.row.cell(column.key).measured
-        if column.kind in STANDING_KINDS and number:
+        if column.kind in STANDING_KINDS and number is not None:
             standings.append(f"{column.head} {number.text}")
     suffix = f" ({', '.join(standings)})" if standings else ""
     return line.label + line.symbols + suffix

@@ -261,6 +261,8 @@ class _Stack:
                 labels = self._stack([block.labels, *(items.labels for items in further)])
                 for start in range(0, rows.shape[1], batch_size):
                     batch = slice(start, start + batch_size)
+                    # The embeddings of first and second sentences, (k, b, d); of single sentences
+                    # both are the same, and ``combine_sides`` takes u alone.
                     u = embeddings.u[rows[:, batch]]
                     v = embeddings.v[rows[:, batch]]
                     # One step on the features (k, b, w) of a batch: u itself, or |u - v| and u * v,
@@ -268,7 +270,11 @@ class _Stack:
                     self._step(combine_sides(u, v, first.pool.features), labels[:, batch])
 
     def _stack(self, arrays: list[IntArray]) -> Tensor:
-        """Return arrays of the folds, (m,) each, as one tensor (k, m) on the device."""
+        """Return arrays of the k folds as one tensor (k, m) on the device.
+
+        Args:
+            arrays: One array (m,) per fold; all folds of a stack have the same number m of items.
+        """
         return torch.from_numpy(np.stack(arrays)).to(self.solver.device)
 
     def _step(self, x: Tensor, labels: Tensor) -> None:

@@ -399,9 +399,9 @@ class AnglE(ScoredPairs):
             if name in self.order_losses:
                 losses[name] = library_loss(self.order_losses[name], u, v, labels=scores)
             else:
-                losses[name] = pairs_in_batch(
-                    u, v, self.positive_mask(scores), temperature=self.temperature
-                )
+                # Which of the 2 * ranks * b sentences are positives of which, (2rb, 2rb).
+                positives = self.positive_mask(scores)
+                losses[name] = pairs_in_batch(u, v, positives, temperature=self.temperature)
         return with_weighted_sum(losses, self.weights)
 
     def positive_mask(self, scores: torch.Tensor) -> torch.Tensor:
