@@ -190,8 +190,8 @@ def plan_training(
         UnknownName: There is no such recipe.
         StsbenchError: A value is not valid or replaced twice, or the name is one of an encoder's.
     """
-    # All new values by key: ``params`` with ``text`` and ``keep``. ``base`` is not among them: it is
-    # passed only to refuse another one in ``params``.
+    # New values by key: ``params`` with ``text`` and ``keep``. ``base`` is passed only to refuse
+    # another one in ``params``.
     values = replace_values(spec, catalogue, params=params, base=base, text=text, keep=keep)
     recipe_name, card = read_recipe(spec, catalogue, params=values)
     if name:
