@@ -21,7 +21,6 @@ from stsbench.core.cards import REPRODUCIBLE, EncoderCard, RecipeCard, Selection
 from stsbench.core.errors import DataError, StsbenchError, UnknownName, look_up, suggest
 from stsbench.core.names import redact_name, split_all_params, split_names
 from stsbench.core.secrets import redact
-from stsbench.encoders.kinds import ENCODERS, KINDS
 from stsbench.encoders.runs import (
     RUN_FILE,
     TrainedRun,
@@ -229,6 +228,7 @@ def _check_keys(params: Mapping[str, Any], kind: str) -> None:
         kind: The kind of encoder. A user's own, whose code is not to be run here, is not checked.
     """
     from stsbench.encoders.fitted import VARIANT_KEYS
+    from stsbench.encoders.kinds import ENCODERS, KINDS
 
     if kind in KINDS:
         signature = inspect.signature(ENCODERS.load(kind))

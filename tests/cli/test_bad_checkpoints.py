@@ -279,6 +279,6 @@ def test_a_module_of_the_right_name_that_another_library_defines_is_not_run(
     address = "sentence_transformers.sentence_transformer.modules.dropout.LayerNorm"
     listed = [*MODULES, {"idx": 2, "name": "2", "path": "2_Other", "type": address}]
     folder = write_bert(tmp_path / "tiny", modules__json=listed)
-    assert f"'{address}' is not a class of sentence-transformers'; it is never run" in run(
+    assert f"'{address}' is not a class of sentence-transformers; it is never run" in run(
         stsbench, folder
     )

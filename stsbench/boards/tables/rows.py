@@ -552,7 +552,8 @@ def describe_gaps(
     # The columns by protocol and split; the usual split is empty.
     columns_by_scoring: dict[tuple[str, str], list[TableColumn]] = {}
     cannot_be_scored: list[TableColumn] = []
-    # A task that another evaluator scores is on a board of its own, and not missing here.
+    # A task that another evaluator scores is on a board of its own, and not missing here. A column
+    # of a suite's mean has no evaluator: then nothing is known to be on another board.
     evaluators = {
         column.spec.evaluator
         for column in table.columns
@@ -562,7 +563,7 @@ def describe_gaps(
         if column.kind != "task" or row.cell(column.key).measured:
             continue
         spec = column.spec
-        if table.is_board and spec and spec.evaluator not in evaluators:
+        if table.is_board and spec and not evaluators & {spec.evaluator, ""}:
             continue
         if spec and column.in_points and spec.protocol and spec.task in scorable_names:
             split = "" if spec.published_split == "test" else spec.published_split
