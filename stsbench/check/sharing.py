@@ -112,6 +112,7 @@ def unpack_columns(
         if local_data is None:
             return None
         columns = _complete_columns(result, packed_path, local_data)
+        # A result that was read from a folder has a path; ``or`` is for its type alone.
         return write_atomically(items_path(result.path or packed_path), to_parquet(columns))
 
     return _transfer_columns(folder, write_unpacked, progress, skipped_if_complete=True)

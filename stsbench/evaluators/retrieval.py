@@ -578,8 +578,8 @@ def rank_folds(
         protocol: Gives the number of folds, the images per fold and the captions per image.
 
     Returns:
-        The ranks of each fold from 0, as :func:`rank_fold` returns them: a row per image, with the
-        rank of its best caption, then the rank of the image for each of its captions.
+        An array per fold, as :func:`rank_fold` returns it: a row per image, with the rank of its
+        best caption, then the rank of the image for each of its captions. The best rank is 0.
 
     Raises:
         EncoderError: The trained maps give NaN or infinite numbers.

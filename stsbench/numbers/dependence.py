@@ -291,8 +291,8 @@ class ItemDependence:
         """The number of each item's connected component, (n,).
 
         Items that share a sentence are in one component, and so are items that a chain of such
-        items connects. ``self._first`` and ``self._last`` are the numbers of each item's first and
-        last sentence, (n,).
+        items connects. An item has one or two sentences: ``self._first`` and ``self._last`` (n,)
+        are their numbers from 0, the smaller one first; equal for a single sentence.
         """
         from scipy import sparse
         from scipy.sparse import csgraph

@@ -168,6 +168,8 @@ def _smallest_over_seeds(
     # Values of y, and the weight of each in a mean over the distribution of y, (nodes,).
     y_rows, weight_rows = chi_squared_nodes(np.array([[seed_df]]))
     y, y_weights = y_rows[0], weight_rows[0]
+    # What the test estimates at each y, as shares of the true variance; only the part over seeds
+    # varies with y. ``tail_quantiles`` has the quantiles of a test with these two variances.
     estimated = SummedVariances(
         items=np.full(len(y), 1 - seed_share),
         item_df=item_df,

@@ -388,6 +388,7 @@ def compute_differences_from(
     check_comparable(rows)
     row_items = RowItems(rows)
     n_tasks = len(rows[reference])
+    # shared_task_indices: the tasks on which a row has the per-item columns of all its seeds.
     complete_rows = [key for key in rows if len(row_items.shared_task_indices(key)) == n_tasks]
     if reference not in complete_rows:
         return {}

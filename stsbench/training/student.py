@@ -438,7 +438,7 @@ class Student(torch.nn.Module):
             pooling: The pooling, by default that of training.
         """
         pooling = pooling or self.pooling
-        # ``self.head``: the linear layer of pooling ``cls``; None if no pooling needs it.
+        # ``self.head``: the linear layer and tanh of pooling ``cls``; None if no pooling needs it.
         if self.head is None or not pooling.through_head:
             return pooling.pool(states, mask)
         # Pooling ``cls``: the head is applied to the first token of the last layer.

@@ -68,12 +68,14 @@ def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> E
             continue
         path = _result_path(result, task, out, catalogue)
         cells = cells_by_path.setdefault(path, [])
-        # Results are sorted by seed, so the first one of a task and split counts.
+        # ``task`` is a task of MTEB with the subset of it that the result is of. Results are sorted
+        # by seed, so the first one of a task, subset and split counts.
         has_cell = any((cell.task, cell.result.split) == (task, result.split) for cell in cells)
         if not has_cell:
             cells.append(_MtebCell(task, result))
     complete_cells_by_path = {}
     for path, cells in cells_by_path.items():
+        # Those of the splits on which there are results for every subset of MTEB's task.
         complete_cells = list(_select_complete(cells, omitted))
         if complete_cells:
             complete_cells_by_path[path] = complete_cells

@@ -405,6 +405,7 @@ class TableFiller:
         averages = []
         for seed in seeds:
             scores_of_seed = {key: scores[seed] for key, scores in scores_by_column.items()}
+            # The terms are lists of columns: each list is averaged first, then these means are.
             average = suite_mean(self.average_terms, scores_of_seed.get)
             if average is not None:
                 averages.append(average)

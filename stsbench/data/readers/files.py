@@ -517,8 +517,9 @@ def _split_at_delimiter(path: Path, text: str, delimiter: str, layout: FileLayou
         text: Its text, with line ends of one kind.
         delimiter: The delimiter.
         layout: What a card says of the file: ``quoting`` is whether quotes hold cells together,
-            None if it does not say; ``fields`` is the number of cells to cut a line into, without
-            the blanks at its ends, of which the last cell keeps its delimiters; None for all.
+            None if it does not say, and True only with a delimiter of one character; ``fields`` is
+            the number of cells to cut a line into, without the blanks at its ends, of which the
+            last cell keeps its delimiters; None for all.
 
     Returns:
         The cells of each row, and the line in which each row begins.
@@ -548,7 +549,8 @@ def _split_at_delimiter(path: Path, text: str, delimiter: str, layout: FileLayou
         raise
     if layout.quoting or delimiter != "\t":
         return quoted
-    # In tab-separated text quotes are characters, unless the content shows that they quote cells.
+    # In tab-separated text quotes are characters, unless the content shows that they quote cells:
+    # by rows of different widths, by a doubled quote in a quoted cell, or by a quoted column.
     is_quoted = _have_equal_widths(quoted.rows) and _shows_quoting(unquoted.rows)
     return quoted if is_quoted else unquoted
 

@@ -307,7 +307,8 @@ class _CheckpointWriter:
             raise TrainingError(
                 "no sentence has a neighbour with known words: nothing to learn from"
             )
-        # A method may select weights by a score of its own, such as an accuracy; None if not.
+        # A method may select weights by a score of its own, such as an accuracy; None if not. It is
+        # told the best score so far, as it may lower its learning rate after a worse one.
         own_score, measures = self.prepared.examine_round(self.best_selection_score)
         score = self.prepared.write_and_score(self.trial_folder, self.validate)
         selection_score = score if own_score is None else own_score
