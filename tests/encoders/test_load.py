@@ -12,6 +12,7 @@ from stsbench.encoders.load import load_named
 from stsbench.encoders.named import NamedEncoder, find_named, variant_name
 from stsbench.encoders.runs import TrainedRun
 from tests.encoders.fakes import Plain
+from tests.hub_server import unplug
 
 
 def test_a_card_without_a_checkpoint_says_where_to_get_one():
@@ -43,7 +44,8 @@ def test_a_folder_whose_files_the_card_knows_is_the_cards_own_encoder(tmp_path, 
     assert load_named(str(card), params={"model": folder}).name == f"mine+model={tiny['bert'].name}"
 
 
-def test_the_revision_of_a_card_is_not_that_of_another_checkpoint():
+def test_the_revision_of_a_card_is_not_that_of_another_checkpoint(monkeypatch):
+    unplug(monkeypatch)
     revision = Catalogue().encoder("arctic-embed-xs").params["revision"]
     with pytest.raises(SourceError, match=revision[:12]):
         load_named("arctic-embed-xs")
