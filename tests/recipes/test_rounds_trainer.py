@@ -13,6 +13,7 @@ from stsbench.recipes.trainers import make_training
 from stsbench.training.learner import TrainingProgress
 from stsbench.training.methods.registry import METHODS, METHODS_BY_TRAINER
 from tests.encoders.words.word_encoders import COMMON, write_vectors
+from tests.hub_server import unplug
 from tests.training.words.ordered_text import STORY
 
 CARD = """\
@@ -161,7 +162,10 @@ def test_without_its_corpus_a_dry_run_tells_what_the_method_does(
     assert outline in " ".join("".join(capsys.readouterr()).split())
 
 
-def test_without_its_corpus_a_dry_run_tells_steps_and_their_validations(capsys, tmp_path):
+def test_without_its_corpus_a_dry_run_tells_steps_and_their_validations(
+    capsys, tmp_path, monkeypatch
+):
+    unplug(monkeypatch)
     call = ["train", "skip-thoughts-small", "--dry-run", "--text", str(tmp_path / "none.txt")]
     assert main(call) == 2
     outline = " ".join(capsys.readouterr().out.split())

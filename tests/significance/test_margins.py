@@ -298,7 +298,6 @@ def test_of_two_errors_the_one_that_finds_less_counts():
     # Far from the margin the error with few degrees of freedom says less.
     assert [margin_verdict(each, 0.09, level) for each in alone] == ["not worse", "open"]
     assert margin_verdict(estimate, 0.09, level) == "open"
-    assert margin_verdict(estimate._replace(other_error=None), 0.09, level) == "not worse"
     smallest = [smallest_detectable(error, level) for error in (wider, other)]
     assert smallest[1] > smallest[0]
     fall = FallTest(0.01, "by items", estimate)
