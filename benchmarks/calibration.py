@@ -52,7 +52,6 @@ from stsbench.significance.differences import (
     EstimatedDifference,
     ScoreSample,
     average_samples,
-    two_sided_p,
 )
 from stsbench.significance.paired import PairedCorrelation
 
@@ -360,7 +359,8 @@ def false_positives(
     difference = EstimatedDifference.estimate(first, second, sharing, weights)
     influences = second.mean_influences - first.mean_influences
     by_sentences = standard_errors(influences, sharing, weights)[0]
-    p_values = difference.p, two_sided_p(difference.difference, by_sentences)
+    by_sentences_alone = EstimatedDifference(difference.difference, *by_sentences)
+    p_values = difference.p, by_sentences_alone.p
     return np.array(p_values) <= 0.05
 
 

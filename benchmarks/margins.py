@@ -149,10 +149,10 @@ def print_plan(
         items = StandardError(float(error), float(df))
         recipe_error = recipe_errors[name]
         items_required = [
-            required_items(items, n_items[name], points / 100) for points in ITEM_POINTS
+            required_items([items], n_items[name], points / 100) for points in ITEM_POINTS
         ]
         seeds_required = [
-            required_seeds(recipe_error, deviation / 100, points / 100)
+            required_seeds([recipe_error], deviation / 100, points / 100)
             for points, deviation in SEED_PLANS
         ]
         cells = [

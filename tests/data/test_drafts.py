@@ -171,7 +171,7 @@ def test_labels_with_decimal_commas_are_classes_in_the_order_of_their_values(tmp
     _, card, _ = drafted(
         put(tmp_path / "r.csv", f"text;stars\n{rows}"), tmp_path / "cards", label="stars"
     )
-    assert card.local.params["classes"] == ["2,5", "10,5"]
+    assert card.local and card.local.params["classes"] == ["2,5", "10,5"]
 
 
 def test_pairs_with_labels_in_files_of_splits(tmp_path):
@@ -446,7 +446,7 @@ def test_a_split_whose_answers_are_kept_back_is_left_out(hub: Hub, tmp_path):
 
 @pytest.mark.parametrize("secret", ["", "-"])
 def test_the_label_of_a_split_whose_answers_are_kept_back_is_no_class(hub: Hub, tmp_path, secret):
-    rated = [{**row, "label": ("bad", "good")[row["label"]]} for row in RATED]
+    rated = [{**row, "label": ("bad", "good")[int(str(row["label"]))]} for row in RATED]
     kept_back = [{**row, "label": secret} for row in rated]
     files = {"train": rated, "validation": rated[:4], "test": kept_back}
     hub.add("dataset", REPO, {f"{name}.jsonl": lines(rows) for name, rows in files.items()})

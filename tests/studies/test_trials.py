@@ -212,4 +212,4 @@ def test_a_run_with_another_base_in_the_folder_is_refused_before_any_training(
     with pytest.raises(OutputError, match="run with another base"):
         plan_trials([plan(workshop, bert)])
     with pytest.raises(OutputError, match=r"another base \(.+, now the recipe's\)"):
-        plan_trials([plan(workshop, "")])
+        plan_trials([replace(plan(workshop, masked_lm), base="")])
