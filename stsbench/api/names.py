@@ -173,10 +173,12 @@ class NameResolver:
             StsbenchError: The name is the label of rows of several encoders, or of an encoder
                 without a card.
         """
+        # The cards need not be read for a path or Hub id.
+        if "/" in name:
+            return name
         # First with the whole name as the stem, then with ever more parameters split off.
         for stem, _ in split_params(name):
-            # The cards need not be read for a name with a slash.
-            if "/" in name or stem in self.ids:
+            if stem in self.ids:
                 return name
             if stem in self.encoders_by_title:
                 card_id = self._id_of_title(stem, is_of_results=is_of_results)

@@ -22,7 +22,7 @@ from stsbench.boards.tables.table import Table
 from stsbench.check.lock import CheckSide, lock_cell
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError, Remedy, StsbenchError, UnknownName
-from stsbench.core.names import split_names
+from stsbench.core.names import split_names, split_params
 from stsbench.data.task import expand_names, tasks_in_order
 from stsbench.encoders.runs import RUN_FILE
 from stsbench.evaluators.belief import believe
@@ -91,8 +91,8 @@ def _no_results_error(
 
     It is an UnknownName, unless the name is that of a card, whose encoder can be scored.
     """
-    # In the name of an encoder, parameters follow "+".
-    if spec.partition("+")[0] in catalogue.paths("baselines"):
+    cards = catalogue.paths("baselines")
+    if any(stem in cards for stem, _ in split_params(spec)):
         remedy = Remedy("fill", {"encoder": spec, "tasks": ",".join(dict.fromkeys(tasks))})
         return OutputError(f"{location} has no results of encoder '{spec}'", remedy=remedy)
     return UnknownName("encoder", spec, known_names, hint=f"{location} has no results of it")

@@ -16,7 +16,6 @@ from stsbench.cli import options as opt
 from stsbench.cli.option_values import TypedOptions
 from stsbench.cli.printing import (
     CHECKING_LABEL,
-    describe_reason,
     print_error,
     print_json,
     print_paragraph,
@@ -24,7 +23,7 @@ from stsbench.cli.printing import (
     show_count,
 )
 from stsbench.cli.tables import print_rows
-from stsbench.cli.wording import describe_error_line
+from stsbench.cli.wording import describe_error_line, describe_reason
 from stsbench.core import settings
 from stsbench.core.errors import DataError, OutputError, StsbenchError, look_up
 from stsbench.core.files import append_line, write_atomically

@@ -18,7 +18,11 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stsbench.cli.wording import describe_error, replace_parameters_by_options
+from stsbench.cli.wording import (
+    describe_error,
+    describe_reason,
+    replace_parameters_by_options,
+)
 from stsbench.core import settings
 from stsbench.core.errors import StsbenchError, UnknownName
 from stsbench.core.files import write_atomically
@@ -361,10 +365,3 @@ def select_trusted(results: Iterable[Result], catalogue: Catalogue) -> list[Resu
     if verified.unverified:
         print_error(describe_reason(verified.notice))
     return verified.results
-
-
-def describe_reason(reason: str) -> str:
-    """Return why scores are not verified, with the option that helps if a card is missing."""
-    from stsbench.evaluators.belief import NO_CARD_REASON
-
-    return reason.replace(NO_CARD_REASON, f"{NO_CARD_REASON}; your own need --cards DIR")

@@ -15,14 +15,13 @@ from stsbench.cli.analyze import plan_encoders
 from stsbench.cli.option_values import resolve_store
 from stsbench.cli.printing import (
     CHECKING_LABEL,
-    describe_reason,
     print_error,
     print_errors,
     show_count,
     show_work,
     write_or_print,
 )
-from stsbench.cli.wording import describe_error_line, notes_with_commands
+from stsbench.cli.wording import describe_error_line, describe_reason, notes_with_commands
 from stsbench.core.errors import DataError, StsbenchError
 from stsbench.core.names import split_names
 

@@ -165,3 +165,10 @@ def describe_error_line(error: BaseException) -> str:
     if isinstance(error, StsbenchError):
         return as_one_line("; ".join(filter(None, describe_error(error))))
     return as_one_line(replace_parameters_by_options(str(error)))
+
+
+def describe_reason(reason: str) -> str:
+    """Return why scores are not verified, with the option that helps if a card is missing."""
+    from stsbench.evaluators.belief import NO_CARD_REASON
+
+    return reason.replace(NO_CARD_REASON, f"{NO_CARD_REASON}; your own need --cards DIR")

@@ -221,12 +221,13 @@ def draw_table(tables: Sequence[Table], show: Show | None = None, *, exact: bool
         if line.number_kind != "difference" or show == "difference"
     ]
     dots = list(_make_dots(lines, layout.columns))
-    # Only the signs that are drawn are explained.
-    x_label = "   ".join(
-        ["● measured"] * any(dot.filled for dot in dots)
-        + ["○ published"] * (not all(dot.filled for dot in dots))
-        + ["— 95% interval"] * any(dot.interval for dot in dots)
-    )
+    # Each sign, and whether it is drawn: only then it is explained.
+    is_drawn = {
+        "● measured": any(dot.filled for dot in dots),
+        "○ published": not all(dot.filled for dot in dots),
+        "— 95% interval": any(dot.interval for dot in dots),
+    }
+    x_label = "   ".join(sign for sign, drawn in is_drawn.items() if drawn)
     if show == "difference":
         x_label = "measured minus published"
     group_titles = {}  # First row of a group -> its title.
