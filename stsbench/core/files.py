@@ -15,11 +15,11 @@ import shutil
 import stat
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO, TypeVar
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from stsbench.core import settings
 from stsbench.core.errors import (
@@ -122,6 +122,11 @@ def refuse_special_file(path: Path, error_type: type[StsbenchError] = DataError)
             f"{path}: is a pipe or a device, not a file; "
             "save what it gives to a file, and name that"
         )
+
+
+def expand_home(path: str) -> Path:
+    """Return a path in which ``~`` is the user's home; ``~name`` of an unknown user stays."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - the method raises for an unknown user
 
 
 def file_sha256(path: Path) -> str:
@@ -326,7 +331,7 @@ def _sweep_once(folder: Path) -> None:
         remove_stale(folder)
 
 
-PartT = TypeVar("PartT", bound=Sized)
+PartT = TypeVar("PartT")
 MAX_UNPACKED_BYTES = 2 << 30
 """Any file may unpack to this size (SimCSE's archive of all SentEval is 90 MB)."""
 MAX_RATIO = 100
@@ -336,7 +341,7 @@ _BATCH_ROWS = 1 << 15
 
 
 def limit_bytes(
-    parts: Iterable[PartT], path: Path, *, where: str, size: Callable[[PartT], int] = len
+    parts: Iterable[PartT], path: Path, *, where: str, size: Callable[[Any], int] = len
 ) -> Iterator[PartT]:
     """Yield the parts of an unpacked file, and stop with an error if they are far too large.
 

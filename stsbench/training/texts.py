@@ -463,9 +463,11 @@ class MaskedFill:
         Returns:
             A word for each position; the old one if it is beyond the model's longest input.
         """
-        masked = list(words)
+        mask_token = self.tokenizer.mask_token
+        # A mask in the sentence itself stands for no position.
+        masked = [word.replace(mask_token, " ") for word in words]
         for position in positions:
-            masked[position] = self.tokenizer.mask_token
+            masked[position] = mask_token
         batch = self.tokenizer(
             " ".join(masked),
             truncation=self.max_length is not None,

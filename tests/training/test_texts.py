@@ -344,6 +344,14 @@ def test_the_likeliest_other_word(masked_lm: Path) -> None:
     assert sum(a != b for a, b in zip(made, words * 3, strict=True)) == 6
 
 
+def test_a_mask_in_the_sentence_itself_is_no_place(masked_lm: Path) -> None:
+    fill = MaskedFill(str(masked_lm), device="cpu")
+    words = ["the", "big", "dog", "runs", "today"]
+    due = fill(words, [1, 4])
+    assert fill(["[MASK]", *words, "[MASK]"], [2, 5]) == due
+    assert len(fill(["[MASK]", "the[MASK]", "[MA[MASK]SK]"], [0])) == 1
+
+
 def test_words_behind_the_longest_input_stay(masked_lm: Path) -> None:
     fill = MaskedFill(str(masked_lm), device="cpu")
     words = ["dog"] * 60

@@ -390,11 +390,12 @@ def _read_file_patterns(repository: Repository, config: str) -> list[str]:
     Raises:
         DataError: There is no such configuration, or there are several and none is the default.
     """
-    declarations = _read_readme_metadata(repository).get("configs") or []
+    declarations = _read_readme_metadata(repository).get("configs")
+    # What is no list of mappings is left to the library, whose error says what is wrong.
     declaration_by_name: dict[str, Any] = {
         str(declaration["config_name"]): declaration
-        for declaration in declarations
-        if "config_name" in declaration
+        for declaration in (declarations if isinstance(declarations, list) else [])
+        if isinstance(declaration, Mapping) and "config_name" in declaration
     }
     if not declaration_by_name:
         return []
@@ -492,6 +493,9 @@ def _source_columns(source: HubSource, where: str) -> dict[str, str]:
             raise CardError(f"{where}: anchor needs positive and negative in [hub.columns] alone")
         return dict(source.columns)
     if "label" not in card_roles:
+        idle_roles = sorted(card_roles - {*PAIR_COLUMNS, "subset"})
+        if idle_roles:
+            raise CardError(f"{where}: {idle_roles[0]} in [hub.columns] needs label or anchor")
         return PAIR_COLUMNS | source.columns
     valid_roles = ({"sentence", "label"}, {"sentence1", "sentence2", "label"})
     if card_roles not in valid_roles or not source.classes:

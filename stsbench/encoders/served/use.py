@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stsbench.core.errors import EncoderError, SourceError
-from stsbench.core.files import file_sha256
+from stsbench.core.files import expand_home, file_sha256
 from stsbench.core.provenance import fingerprint
 from stsbench.core.wording import as_one_line
 from stsbench.encoders.base import FloatArray, PositiveInt
@@ -57,7 +57,7 @@ class UniversalSentenceEncoder:
         if model.startswith("https://"):
             self.folder = _fetch_handle(model)
         else:
-            self.folder = Path(model).expanduser()
+            self.folder = expand_home(model)
         if not self.folder.is_dir():
             raise SourceError(f"checkpoint folder '{model}' does not exist")
         if not (self.folder / GRAPH_FILE).is_file():

@@ -29,7 +29,7 @@ from stsbench.encoders.words.recurrent import (
     fill_network,
 )
 from stsbench.encoders.words.vectors import open_vectors, read_blocks
-from stsbench.encoders.words.words import find_vectors, write_word_folder
+from stsbench.encoders.words.words import find_vectors, name_vectors, write_word_folder
 
 TABLE_FILES = {"uni": "utable.npy", "bi": "btable.npy"}
 """The word tables of the halves of Skip-Thoughts."""
@@ -73,13 +73,14 @@ def convert_infersent(
     shape = () if input_weights is None else tuple(input_weights.shape)
     if len(shape) != 2 or shape[0] % 4:
         raise EncoderError(f"{source}: has no 'enc_lstm.weight_ih_l0' of an LSTM; is it InferSent?")
-    vectors_path = find_vectors(vectors_file) if vectors_file else None
     config = InferSentConfig(
         version=version,
         word_size=shape[1],
         hidden=shape[0] // 4,
-        vectors=vectors_file or INFERSENT_RELEASES[version].vectors_file,
-        vectors_sha256=cached_file_sha256(vectors_path) if vectors_path else "",
+        vectors=(
+            name_vectors(vectors_file) if vectors_file else INFERSENT_RELEASES[version].vectors_file
+        ),
+        vectors_sha256=cached_file_sha256(find_vectors(vectors_file)) if vectors_file else "",
     )
     # The network with these weights; raises if their names or shapes are others.
     network = fill_network(

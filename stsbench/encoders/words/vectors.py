@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import warnings
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -27,10 +26,10 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core import settings
-from stsbench.core.errors import DataError
-from stsbench.core.files import MAX_RATIO, MAX_UNPACKED_BYTES, refuse_special_file
+from stsbench.core.errors import DataError, translate_errors
+from stsbench.core.files import limit_bytes, refuse_special_file
 from stsbench.core.provenance import fingerprint
-from stsbench.core.wording import as_one_line, format_repr
+from stsbench.core.wording import format_repr
 from stsbench.encoders.base import FloatArray
 from stsbench.encoders.cached_files import is_sealed, sealed_folder
 
@@ -65,7 +64,13 @@ def read_blocks(path: Path, limit: int | None) -> Iterator[VectorBlock]:
     """
     refuse_special_file(path)
     if path.suffix == ".npz":
-        words, vectors = _read_npz(path)
+        problem = (
+            f"{path}: is not a complete .npz file of plain arrays "
+            "(save words as numpy.array(words, dtype=str))"
+        )
+        # Numpy and zipfile raise errors of many kinds for a damaged file.
+        with translate_errors(problem, DataError):
+            words, vectors = _read_npz(path)
         yield VectorBlock(words[:limit], vectors[:limit])
         return
     lines = _iter_lines(path)
@@ -80,11 +85,12 @@ def read_blocks(path: Path, limit: int | None) -> Iterator[VectorBlock]:
     # Without a header the first line has a vector too, and is put back before the others.
     has_header = len(fields) == 2 and all(field.isdigit() for field in fields)
     if has_header:
-        n_promised, width = map(int, fields)
+        # Python reads no number of thousands of digits; the first 20 are too large a number too.
+        n_promised, width = (int(field[:20]) for field in fields)
         first_number = 2
     else:
         lines = chain([first_line], lines)
-    if width < 1:
+    if not 1 <= width <= MAX_LINE_BYTES:
         raise DataError(
             f"{path}: line 1: expected a word and its values, with single blanks between them, "
             f"got {format_repr(_format_bytes(first_line))}"
@@ -97,7 +103,8 @@ def read_blocks(path: Path, limit: int | None) -> Iterator[VectorBlock]:
     n_expected = n_promised if limit is None else min(n_promised, limit)
     if n_read < n_expected:
         raise DataError(
-            f"{path}: line 1 promises {n_promised} vectors, {n_read} follow; fetch the file again"
+            f"{path}: line 1 promises {_format_bytes(fields[0])} vectors, {n_read} follow; "
+            "fetch the file again"
         )
     if not n_read:
         raise DataError(f"{path}: holds no word vectors")
@@ -246,28 +253,21 @@ def _read_npz(path: Path) -> VectorBlock:
     They are its arrays ``words`` and ``vectors``. No code in the file is run.
 
     Raises:
-        DataError: The file is broken, unpacks to too many bytes, or has other arrays.
+        DataError: The file unpacks to too many bytes, or has other arrays.
+        Exception: Whatever numpy and zipfile raise for a damaged file.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            # A small archive may unpack to more than the memory holds.
-            unpacked_bytes = sum(member.file_size for member in archive.infolist())
-            if unpacked_bytes > max(MAX_UNPACKED_BYTES, MAX_RATIO * path.stat().st_size):
+    with zipfile.ZipFile(path) as archive:
+        # Raises if the archive unpacks to more than the memory may hold; the members are not used.
+        members = archive.infolist()
+        list(limit_bytes(members, path, where=str(path), size=lambda member: member.file_size))
+    with np.load(path, allow_pickle=False) as arrays:
+        for name in ("words", "vectors"):
+            if name not in arrays:
                 raise DataError(
-                    f"{path}: refused to read: it unpacks to {unpacked_bytes >> 20:,} MiB"
+                    f"{path}: {name} is not a file in the archive; "
+                    "save arrays 'words' and 'vectors' with numpy.savez"
                 )
-        with np.load(path, allow_pickle=False) as arrays:
-            words = arrays["words"]
-            vectors = arrays["vectors"]
-    except KeyError as error:
-        raise DataError(
-            f"{path}: {error.args[0]}; save arrays 'words' and 'vectors' with numpy.savez"
-        ) from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, MemoryError) as error:
-        raise DataError(
-            f"{path}: is not a complete .npz file of plain arrays ({as_one_line(error)}); "
-            "save words as numpy.array(words, dtype=str)"
-        ) from error
+        words, vectors = arrays["words"], arrays["vectors"]
     has_types = words.dtype.kind == "U" and vectors.dtype.kind == "f"
     if not has_types or words.ndim != 1 or vectors.shape[:-1] != words.shape:
         raise DataError(
@@ -279,7 +279,7 @@ def _read_npz(path: Path) -> VectorBlock:
     is_finite = np.isfinite(vectors).all(axis=1)
     if not is_finite.all():
         raise DataError(f"{path}: the vector of row {int(np.argmin(is_finite))} is not finite")
-    if not len(words):
+    if not vectors.size:
         raise DataError(f"{path}: holds no word vectors")
     return VectorBlock(words.tolist(), vectors)
 

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from stsbench.core import settings
 from stsbench.core.errors import EncoderError, OutputError, SourceError, look_up, translate_errors
 from stsbench.core.files import (
+    expand_home,
     file_sha256,
     make_scratch_path,
     refuse_special_file,
@@ -274,6 +275,9 @@ def write_word_folder(
     if words:
         lines = "".join(f"{word}\n" for word in words)
         write_atomically(folder / VOCABULARY_FILE, lines.encode())
+    else:
+        # The vocabulary of an encoder that was in the folder before.
+        remove(folder / VOCABULARY_FILE)
     # The keys keep their order, because the parts of some encoders are joined in it.
     config_text = json.dumps(msgspec.to_builtins(config), indent=1)
     write_atomically(folder / CONFIG_FILE, f"{config_text}\n".encode())
@@ -508,7 +512,7 @@ def find_vectors(file: str) -> Path:
         DataError: The path is that of a pipe or a device.
     """
     folder = settings.vectors_folder()  # None if the variable is not set
-    paths = [Path(file).expanduser()]
+    paths = [expand_home(file)]
     if folder:
         paths.append(folder / file)
     for path in paths:
@@ -524,6 +528,20 @@ def find_vectors(file: str) -> Path:
     raise SourceError(
         f"word vectors '{file}' are not on this machine", hint=f"put {name}{origin} {target}"
     )
+
+
+def name_vectors(file: str) -> str:
+    """Return the name of a file of word vectors for a saved encoder, which any folder may open.
+
+    Args:
+        file: A path, which becomes absolute, or the name of a file in the folder that
+            ``STSBENCH_VECTORS`` names, which stays.
+
+    Raises:
+        DataError: As for :func:`find_vectors`.
+    """
+    path = find_vectors(file)
+    return str(path.absolute()) if path == expand_home(file) else file
 
 
 class FastSentConfig(SavedConfig, frozen=True, kw_only=True):

@@ -398,20 +398,26 @@ def is_validation_due(section: SelectionSection, plan: BatchPlan, step: int) -> 
     """
     if step == 0:
         return section.at_start
-    # A step of the optimiser accumulates the gradients of several batches.
-    steps_per_epoch = max(1, plan.batches_per_epoch // plan.section.accumulate)
+    # A step of the optimiser accumulates the gradients of several batches, perhaps of the last ones
+    # of an epoch and the first ones of the next. Such a step ends the epoch.
+    accumulate = plan.section.accumulate
+    n_epochs = min(step * accumulate, plan.n_batches) // plan.batches_per_epoch
+    # The step that ended the last of these epochs; 0 in the first epoch.
+    epoch_end = math.ceil(n_epochs * plan.batches_per_epoch / accumulate)
     # ``every`` counts steps from the start of the run, or from that of each epoch.
     # With ``restart_each_epoch`` the last step of an epoch counts as 0: whether it is validated is
     # decided by ``at_epoch_end`` alone.
-    n_counted = step % steps_per_epoch if section.restart_each_epoch else step
+    n_counted = step - epoch_end if section.restart_each_epoch else step
     if n_counted > 0 and n_counted % section.every == 0:
         return True
-    if section.at_epoch_end and step % steps_per_epoch == 0:
+    if section.at_epoch_end and step == epoch_end:
         return True
     # The end is validated too if its weights are kept, or if the run, or with
     # ``restart_each_epoch`` an epoch, is too short for another validation.
     is_too_short = plan.steps < section.every or (
-        section.restart_each_epoch and not section.at_epoch_end and steps_per_epoch <= section.every
+        section.restart_each_epoch
+        and not section.at_epoch_end
+        and plan.batches_per_epoch <= section.every * accumulate
     )
     validates_end = section.at_end or section.keep == "last" or is_too_short
     return validates_end and step >= plan.steps

@@ -315,8 +315,8 @@ class AnglE(ScoredPairs):
     temperature: PositiveFloat = 0.05
     """The temperature of the contrast."""
     lowest_positive: PositiveFloat = 1.0
-    """The lowest score of a pair whose sentences are positives of each other in the contrast, as
-    released."""
+    """The lowest score of a pair whose sentences are positives of each other in the contrast; 1 as
+    released, and with the positives of "released" at least 1."""
     positives: Literal["own", "released"] = "own"
     """``released`` adds the positives that the code finds by mistake if scores are not 0 and 1: it
     multiplies a sentence's number by its score, and sentences with equal products are positives."""
@@ -426,9 +426,11 @@ class AnglE(ScoredPairs):
         if self.positives == "released":
             # The official code numbers the sentences pair after pair (0 and 1 are a pair), and
             # multiplies the numbers by the scores, rounded down. That is right for the scores 0
-            # and 1; other scores give equal numbers to some sentences of different pairs too.
+            # and 1; other scores give equal numbers to some sentences of different pairs too. A
+            # pair whose score is rounded down to 0 has no positives.
             pairwise_numbers = 2 * (sentences % b) + sentences // b
             whole_scores = scores.floor().long().repeat(2)
+            has_high_score &= whole_scores > 0
             numbers = pairwise_numbers * whole_scores
             partner_numbers = pairwise_numbers[partners] * whole_scores
         is_partner = partner_numbers[:, None] == numbers[None, :]

@@ -28,7 +28,7 @@ from stsbench.encoders.words.recurrent import (
     make_batch,
 )
 from stsbench.encoders.words.vectors import WordVectors, open_vectors
-from stsbench.encoders.words.words import find_vectors, make_tokeniser
+from stsbench.encoders.words.words import find_vectors, make_tokeniser, name_vectors
 from stsbench.training.learner import Columns, Rows
 from stsbench.training.objectives import pair_features
 from stsbench.training.words.rounds import (
@@ -203,7 +203,7 @@ class InferSentTraining(StandaloneMethod):
             version=self.version,
             word_size=word_size,
             hidden=self.hidden,
-            vectors=self.vectors,
+            vectors=name_vectors(self.vectors),
             vectors_sha256=vectors_sha256,
             lowercase=self.lowercase,
         )

@@ -229,6 +229,39 @@ BROKEN: dict[str, tuple[dict[str, bytes], dict[str, Any], str]] = {
         {"columns": {"glod": "score"}},
         "unknown key 'glod' in .hub.columns.; did you mean",
     ),
+    "sentence without a label": (
+        {"test.jsonl.gz": GOOD},
+        {"columns": {"sentence": "sentence1"}},
+        "sentence in .hub.columns. needs label or anchor$",
+    ),
+    "positive without an anchor": (
+        {"test.jsonl.gz": GOOD},
+        {"columns": {"positive": "sentence1", "gold": "score"}},
+        "positive in .hub.columns. needs label or anchor$",
+    ),
+    "number of configurations": (
+        {"README.md": b"---\nconfigs: 5\n---\n", "test.jsonl.gz": GOOD},
+        {},
+        "not laid out as a dataset: .*configs to be a list",
+    ),
+    "configurations that are none": (
+        {"README.md": b"---\nconfigs: [5, null]\n---\n", "test.jsonl.gz": GOOD},
+        {},
+        "not laid out as a dataset: ",
+    ),
+    "mapping of configurations": (
+        {"README.md": b"---\nconfigs: {config_name: a}\n---\n", "test.jsonl.gz": GOOD},
+        {},
+        "not laid out as a dataset: .*configs to be a list",
+    ),
+    "number as pattern": (
+        {
+            "README.md": b"---\nconfigs: [{config_name: a, data_files: 5}]\n---\n",
+            "test.jsonl.gz": GOOD,
+        },
+        {},
+        "not laid out as a dataset: .*either a string or a list of strings",
+    ),
     "bool": (
         {"test.jsonl": b'{"sentence1":"a","sentence2":"b","score":true}\n'},
         {},

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -46,6 +48,35 @@ def test_published_infersent_weights_become_a_folder(tmp_path, legacy):
     convert_infersent(pickled, tmp_path / "plain", version=1)
     with pytest.raises(SourceError, match="glove.840B.300d.txt.*https://nlp.stanford"):
         load_encoder(tmp_path / "plain")
+
+
+def test_a_converted_infersent_opens_from_any_folder(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "vectors").mkdir()
+    monkeypatch.chdir(tmp_path)
+    write_vectors(tmp_path / "vectors" / "v.txt", 2)
+    due = InferSentEncoder(str(write_infersent(tmp_path / "due", Path("vectors/v.txt"), 2)))
+    torch.save(due.tensors(), "infersent2.pkl")
+    convert_infersent(
+        Path("infersent2.pkl"), tmp_path / "out", version=2, vectors_file="vectors/v.txt"
+    )
+    # A name in the folder of word vectors stays a name, for other machines.
+    monkeypatch.setenv("STSBENCH_VECTORS", str(tmp_path / "vectors"))
+    convert_infersent(Path("infersent2.pkl"), tmp_path / "named", version=2, vectors_file="v.txt")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for name, vectors in (("out", str(tmp_path / "vectors" / "v.txt")), ("named", "v.txt")):
+        encoder = load_encoder(tmp_path / name)
+        assert isinstance(encoder, InferSentEncoder) and encoder.config.vectors == vectors
+        np.testing.assert_array_equal(encoder.encode(SENTENCES), due.encode(SENTENCES))
+
+
+def test_of_an_older_encoder_in_the_folder_nothing_stays(tmp_path):
+    vectors = write_vectors(tmp_path / "v.txt", 1)
+    due = InferSentEncoder(str(write_infersent(tmp_path / "new", vectors)))
+    folder = write_halves(tmp_path / "used", "skip_thoughts")
+    assert (folder / "vocab.txt").is_file()
+    found = InferSentEncoder(str(write_infersent(folder, vectors)))
+    assert not (folder / "vocab.txt").exists() and found.fingerprint == due.fingerprint
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,14 @@
+import io
 import os
+import re
 import time
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from stsbench.core.errors import DataError, OutputError
+from stsbench.core.errors import DataError, OutputError, SourceError
 from stsbench.encoders import cached_files
 from stsbench.encoders.words import vectors
 from stsbench.encoders.words.words import WordsEncoder
@@ -75,6 +78,11 @@ BAD_LINES: dict[str, tuple[str | bytes, str]] = {
     "empty": ("", r"line 1: expected a word and its values"),
     "tabs": ("a\t1\t2\n", r"with single blanks between them, got 'a\\t1\\t2'"),
     "one word": ("hello\n", r"line 1: expected a word and its values, .* got 'hello'"),
+    "absurd size": (
+        "5 99999999999999999999999\na 1\n",
+        r"line 1: expected a word .* got '5 9{23}'",
+    ),
+    "absurd digits": ("9" * 5000 + " 1\na 1\n", r"line 1 promises 9{40} vectors, 1 follow"),
     "gzip": (b"\x1f\x8b\x08\x00rest", r"is packed; unpack it"),
     "no lines": (b"x" * (9 << 20), r"a line of over a million bytes"),
 }
@@ -98,7 +106,7 @@ def test_bad_archives_are_refused(tmp_path):
     text = np.array(listed)
     arrays = {
         "words is not a file in the archive; save arrays 'words'": {"vectors": matrix},
-        r"of plain arrays \(Object arrays .* save words as numpy.array\(words, dtype=str\)": {
+        r"of plain arrays \(save words as numpy.array\(words, dtype=str\)\): Object arrays": {
             "words": np.array(listed, dtype=object),
             "vectors": matrix,
         },
@@ -108,6 +116,7 @@ def test_bad_archives_are_refused(tmp_path):
             "words": text,
             "vectors": np.where(matrix == 4, np.nan, matrix),
         },
+        "holds no word vectors": {"words": text, "vectors": matrix[:, :0]},
     }
     for message, content in arrays.items():
         np.savez(tmp_path / "bad.npz", allow_pickle=True, **content)
@@ -117,6 +126,51 @@ def test_bad_archives_are_refused(tmp_path):
     cut = write(tmp_path / "cut.npz", (tmp_path / "good.npz").read_bytes()[:-200])
     with pytest.raises(DataError, match="cut.npz: .* complete"):
         WordsEncoder(str(cut)).encode(["the"])
+
+
+def changed_members(archive: bytes, **offsets: int) -> bytes:
+    """An archive in which a byte is 1 at an offset in each member's header, and in its entry of the directory."""
+    changed = bytearray(archive)
+    for mark, offset in ((b"PK\x03\x04", offsets["header"]), (b"PK\x01\x02", offsets["entry"])):
+        for match in re.finditer(mark, archive):
+            changed[match.start() + offset] = 1
+    return bytes(changed)
+
+
+def test_odd_archives_are_refused(tmp_path):
+    np.savez(tmp_path / "good.npz", words=np.array(["a"]), vectors=np.ones((1, 1)))
+    good = (tmp_path / "good.npz").read_bytes()
+    absurd = io.BytesIO()
+    with zipfile.ZipFile(absurd, "w") as archive:
+        archive.writestr("words.npy", zipfile.ZipFile(tmp_path / "good.npz").read("words.npy"))
+        header = {"descr": "<f4", "fortran_order": False, "shape": (10**23, 3)}
+        with archive.open("vectors.npy", "w") as member:
+            np.lib.format.write_array_header_1_0(member, header)
+    cases = {
+        "is encrypted, password required": changed_members(good, header=6, entry=8),
+        "compression method is not supported": changed_members(good, header=8, entry=10),
+        "Python int too large": absurd.getvalue(),
+    }
+    for message, content in cases.items():
+        (tmp_path / "odd.npz").write_bytes(content)
+        with pytest.raises(DataError, match=f"odd.npz: is not a complete .npz file .*{message}"):
+            WordsEncoder(str(tmp_path / "odd.npz")).encode(["a"])
+
+
+def test_an_archive_that_claims_too_much_is_refused(tmp_path):
+    np.savez(tmp_path / "good.npz", words=np.array(["a"]), vectors=np.ones((1, 1)))
+    content = bytearray((tmp_path / "good.npz").read_bytes())
+    size = content.find(b"PK\x01\x02") + 24
+    content[size : size + 4] = (3 << 30).to_bytes(4, "little")
+    bomb = tmp_path / "bomb.npz"
+    bomb.write_bytes(content)
+    with pytest.raises(DataError, match="bomb.npz: refused to read: it unpacks to more than 2,048"):
+        WordsEncoder(str(bomb)).encode(["a"])
+
+
+def test_the_home_of_nobody_is_no_folder():
+    with pytest.raises(SourceError, match="word vectors '~nobody-here/x.txt' are not on this"):
+        WordsEncoder("~nobody-here/x.txt")
 
 
 # --- converted once ---

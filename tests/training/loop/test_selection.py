@@ -140,6 +140,31 @@ def test_epochs_too_short_for_a_validation_end_with_one(every: int):
     assert due == ([150] if every == 50 else [49, 99, 149])
 
 
+@pytest.mark.parametrize(
+    ("epochs", "accumulate", "settings", "due"),
+    [
+        # Five batches an epoch, two a step: an epoch ends within steps 3, 8 and 13, and after steps 5 and 10.
+        (5.0, 2, {"at_epoch_end": True, "every": 99}, [3, 5, 8, 10, 13]),
+        (2.0, 7, {"at_epoch_end": True, "every": 99}, [1, 2]),
+        # Nine batches: the second epoch does not end.
+        (1.8, 2, {"at_epoch_end": True, "every": 4}, [3, 4]),
+        (2.0, 2, {"restart_each_epoch": True, "every": 2}, [2]),
+        (2.0, 2, {"restart_each_epoch": True, "every": 1}, [1, 2, 4]),
+        (2.0, 2, {"restart_each_epoch": True, "every": 3}, [5]),
+    ],
+)
+def test_an_epoch_may_end_within_a_step(
+    epochs: float, accumulate: int, settings: dict[str, Any], due: list[int]
+):
+    training = TrainingSection(
+        batch_size=2, learning_rate=1, epochs=epochs, accumulate=accumulate, drop_last=True
+    )
+    plan = BatchPlan(training, n_rows=10, seed=0)
+    section = SelectionSection(at_end=False, **settings)
+    found = [step for step in range(plan.steps + 1) if is_validation_due(section, plan, step)]
+    assert found == due
+
+
 @pytest.fixture(autouse=True)
 def python_s_own_handler() -> Any:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

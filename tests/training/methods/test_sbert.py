@@ -278,6 +278,16 @@ def test_by_mistake_equal_products_meet(masked_lm):
     assert (own & ~released).sum() == 0
 
 
+def test_as_released_a_score_below_one_has_no_positives(masked_lm):
+    # The code rounds scores down, and a 0 is nobody's positive: whatever the lowest score of a positive is.
+    scores = torch.tensor([0.5, 0.9, 2.2, 0.0])
+    low, usual = (
+        angle(masked_lm, positives="released", lowest_positive=lowest).positive_mask(scores)
+        for lowest in (0.5, 1.0)
+    )
+    assert low.nonzero().tolist() == usual.nonzero().tolist() == [[2, 6], [6, 2]]
+
+
 def test_as_released_a_batch_lacks_pairs_of_which_it_has_a_text(masked_lm):
     columns: dict[str, Any] = {"first": ["a dog", "a cat", "a bird", "fish", "a man", "sings"],
                "second": ["dog", "a dog", "a bird", "a cat", "a bird", "swims"], "score": [0, 1, 2, 3, 4, 5]}  # fmt: skip

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -89,13 +91,22 @@ def pairs(n: int = 60) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_it_learns_a_small_set(tmp_path, vectors, version):
+def test_it_learns_a_small_set(tmp_path, vectors, version, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     training = make(
-        vectors, version=version, hidden=16, head_size=16, epochs=45, learning_rate=0.5, shrink=1.0
+        Path(vectors).name,
+        version=version,
+        hidden=16,
+        head_size=16,
+        epochs=45,
+        learning_rate=0.5,
+        shrink=1.0,
     )
     curve = training.fit(pairs(30), folder=tmp_path / "run", seed=1).curve
     assert curve[-1]["loss"] < 0.1 < curve[0]["loss"]
     assert max(point["accuracy"] for point in curve) == 1
+    # The trained encoder finds its word vectors from any folder.
+    monkeypatch.chdir("/")
     encoder = load_encoder(tmp_path / "run")
     assert isinstance(encoder, InferSentEncoder)
     assert encoder.config.version == version
