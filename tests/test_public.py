@@ -113,7 +113,15 @@ def test_the_public_names():
         ),
         (
             lambda: public.evaluate("minilm", "stsb", catalogue="mine"),
-            "evaluate: catalogue must be a Catalogue",
+            "evaluate: catalogue must be a Catalogue, such as stsbench.Catalogue('DIR'); it is 'mine'",
+        ),
+        (
+            lambda: public.leaderboard(mteb="a" * 300),
+            f"'{'a' * 300}': the name is too long for this system",
+        ),
+        (
+            lambda: public.read_results("a" * 300),
+            f"'{'a' * 300}': the name is too long for this system",
         ),
         (
             lambda: public.load_encoder(None),

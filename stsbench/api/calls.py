@@ -30,7 +30,7 @@ from stsbench.boards.tables.filters import RowFilter
 from stsbench.boards.tables.layout import build_layout
 from stsbench.boards.tables.request import TableRequest, needs_own_results
 from stsbench.boards.tables.table import Show, Table, check_show
-from stsbench.core.catalogue import Catalogue
+from stsbench.core.catalogue import CATALOGUE, Catalogue
 from stsbench.core.errors import DataError, StsbenchError, look_up
 from stsbench.core.names import split_names
 from stsbench.core.parameters import (
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 RESULTS_FOLDER = Path("results")
 
 
-@validate_arguments(folder=PATH, on_error=NAME, catalogue=Catalogue)
+@validate_arguments(folder=PATH, on_error=NAME, catalogue=CATALOGUE)
 def read_results(
     folder: str | Path = RESULTS_FOLDER,
     *,
@@ -111,7 +111,7 @@ def read_results(
     return Results(believed.results, catalogue=catalogue)
 
 
-@validate_arguments(results=PATH, catalogue=Catalogue)
+@validate_arguments(results=PATH, catalogue=CATALOGUE)
 def compare(
     *encoders: str | Path | Result | Sequence[Result],
     results: str | Path = RESULTS_FOLDER,
@@ -463,7 +463,7 @@ class Leaderboard:
     significance_against=NAME,
     language=NAME, max_parameters=SIZE, license=NAME, only_open=SWITCH, sort=NAME,
     top=COUNT_OR_NONE, columns=NAMES, max_ms=MILLISECONDS,
-    catalogue=Catalogue,
+    catalogue=CATALOGUE,
 )  # fmt: skip
 def leaderboard(
     results: str | Path | Sequence[Result] | None = None,

@@ -19,7 +19,7 @@ from stsbench.boards.render.figures import (
     render_comparison,
 )
 from stsbench.boards.render.html import render_notebook_layout, render_notebook_table
-from stsbench.core.catalogue import Catalogue
+from stsbench.core.catalogue import CATALOGUE, Catalogue
 from stsbench.core.errors import StsbenchError
 from stsbench.core.grouping import group_by
 from stsbench.core.parameters import (
@@ -396,7 +396,7 @@ class Results(Sequence[Result]):
         results=ArgumentKind(
             lambda value: isinstance(value, Iterable), expected="a sequence of Result"
         ),
-        catalogue=Catalogue,
+        catalogue=CATALOGUE,
     )
     def __init__(
         self,

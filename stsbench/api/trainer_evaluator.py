@@ -12,7 +12,7 @@ from stsbench.api.results import Results
 from stsbench.bench.iteration import EncoderLike
 from stsbench.bench.plan import RunPlan, TaskSpecs
 from stsbench.bench.progress import RunCallbacks
-from stsbench.core.catalogue import Catalogue
+from stsbench.core.catalogue import CATALOGUE, Catalogue
 from stsbench.core.parameters import NAME, PATH, validate_arguments
 from stsbench.data.task import check_split_name
 
@@ -35,7 +35,7 @@ class StsbenchEvaluator:
     greater_is_better = True
     description = "Stsbench"
 
-    @validate_arguments(split=NAME, protocol=NAME, data=PATH, catalogue=Catalogue)
+    @validate_arguments(split=NAME, protocol=NAME, data=PATH, catalogue=CATALOGUE)
     def __init__(
         self,
         tasks: TaskSpecs = "stsb",

@@ -16,7 +16,7 @@ from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.protocols import PlannedTask
 from stsbench.core import settings
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import EncoderError, StsbenchError, UnknownName
+from stsbench.core.errors import EncoderError, SourceError, StsbenchError, UnknownName
 from stsbench.core.files import strip_folders
 from stsbench.core.provenance import add_texts, copy_factory, encoder_identity, is_own_class
 from stsbench.core.wording import format_count, format_repr, format_some
@@ -386,9 +386,19 @@ class TaskEmbedder:
         """
         texts_name = name_of_fitting_texts(encoder)
         texts_key = (texts_name, *self.tasks)
+
+        def report(label: str, error: StsbenchError) -> None:
+            """Report that texts are not available; say for a variant what they are needed for."""
+            if find_variant(encoder) is not None and isinstance(error, SourceError):
+                error = SourceError(
+                    f"int8 and uint8 take their ranges from '{texts_name}': {error.reason}",
+                    hint="give these data, `data=DIR`, or take others: `params=calibration=target`",
+                )
+            self._callbacks.on_failure(label, error)
+
         if shared_state.fitting_texts_key != texts_key:
             shared_state.fitting_texts = load_fitting_texts(
-                texts_name, self.tasks, self._plan, self._callbacks.on_failure
+                texts_name, self.tasks, self._plan, report
             )
             shared_state.fitting_texts_key = texts_key
         return shared_state.fitting_texts

@@ -11,7 +11,7 @@ from stsbench.bench.plan import RunPlan, Store, TaskSpecs
 from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.run import RunContext, SeenEncoders, report_errors
 from stsbench.bench.score import score_tasks
-from stsbench.core.catalogue import Catalogue
+from stsbench.core.catalogue import CATALOGUE, Catalogue
 from stsbench.core.errors import StsbenchError, look_up
 from stsbench.core.names import split_names
 from stsbench.core.parameters import (
@@ -52,6 +52,11 @@ def _are_task_specs(argument: object) -> bool:
     return all(isinstance(spec, str | Task) for spec in specs)
 
 
+CALLBACKS = ArgumentKind(
+    lambda value: isinstance(value, RunCallbacks), expected="a stsbench.bench.progress.RunCallbacks"
+)
+
+
 @validate_arguments(
     tasks=ArgumentKind(_are_task_specs, expected="a name, a Task or a list of them"),
     protocol=NAMES,
@@ -64,9 +69,9 @@ def _are_task_specs(argument: object) -> bool:
     name=NAME,
     batch_size=COUNT_OR_NONE,
     on_error=NAME,
-    catalogue=Catalogue,
-    callbacks=RunCallbacks,
-    listener=RunCallbacks,
+    catalogue=CATALOGUE,
+    callbacks=CALLBACKS,
+    listener=CALLBACKS,
 )
 def iterate(
     encoder: EncodersLike,

@@ -19,6 +19,8 @@ from typer.main import get_command
 
 from stsbench.cli.options import OPTION_GROUPS
 from stsbench.cli.printing import print_text
+from stsbench.cli.wording import option_name
+from stsbench.core.errors import StsbenchError
 
 
 class CommandSource(NamedTuple):
@@ -107,7 +109,19 @@ RESULTS_COMMANDS = _locate_commands(
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose help shows options in groups, those without a group first."""
+    """A command that refuses NaN, and whose help shows options in groups, ungrouped ones first."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer hides these types
+        """Call the function of the command with its options, and return what it returns.
+
+        Raises:
+            StsbenchError: A number is NaN, which lies in every range that typer checks.
+        """
+        for name, value in ctx.params.items():
+            # NaN alone is not equal to itself.
+            if value != value:
+                raise StsbenchError(f"{option_name(name)} nan: give a number")
+        return super().invoke(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer hides these types
         """Write the options of a command's help, in sections.

@@ -8,7 +8,6 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from errno import ENAMETOOLONG
 from io import TextIOWrapper
 from pathlib import Path
 from traceback import walk_tb
@@ -27,6 +26,7 @@ from stsbench.core.errors import (
     OutputError,
     StsbenchError,
     StsbenchNotice,
+    refuse_long_names,
 )
 from stsbench.core.settings import check_hub, share_cores
 
@@ -85,9 +85,9 @@ def printed_notices() -> Iterator[None]:
 def _run_and_print_errors(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code; an error is printed in one line.
 
-    Errors are tried in this order: one that stsbench raises for the user, Ctrl-C, one that the
-    library typer raises for a wrong option, and a file name that is too long. Anything else is a
-    bug, and is printed with its traceback.
+    Errors are tried in this order: one that stsbench raises for the user, Ctrl-C, and one that the
+    library typer raises for a wrong option. Anything else is a bug, and is printed with its
+    traceback.
 
     Args:
         arguments: The words behind ``stsbench``.
@@ -96,7 +96,8 @@ def _run_and_print_errors(arguments: Sequence[str]) -> int:
         The command's own code, 2 for a user error, 3 for a bug, or 130 for Ctrl-C.
     """
     try:
-        return _run_command(arguments)
+        with refuse_long_names():
+            return _run_command(arguments)
     except StsbenchError as error:
         print_error(error)
         return EXIT_INTERRUPTED if isinstance(error, Interrupted) else EXIT_USER_ERROR
@@ -110,10 +111,6 @@ def _run_and_print_errors(arguments: Sequence[str]) -> int:
             context = getattr(error, "ctx", None)
             command = context.command_path if context else "stsbench"
             print_error(f"{error.format_message().strip().rstrip('.')}; see '{command} --help'")
-            return EXIT_USER_ERROR
-        if isinstance(error, OSError) and error.errno == ENAMETOOLONG:
-            # Only names that the user has typed are so long.
-            print_error(f"'{error.filename}': the name is too long for this system")
             return EXIT_USER_ERROR
         print_traceback(error)
         print_error("this is a bug, in stsbench or in your own code; the lines above show where")

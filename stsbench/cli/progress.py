@@ -126,7 +126,8 @@ class RunProgress:
         self.report_tasks_without_data()
         if self.log is not None and self.settings:
             write_atomically(self.log.with_suffix(".toml"), self.settings.encode())
-        cells = [cell for plan in encoder_plans for cell in plan.cells]
+        plans_with_cells = [plan for plan in encoder_plans if plan.cells]
+        cells = [cell for plan in plans_with_cells for cell in plan.cells]
         # The values are the results, the keys their cells.
         known_results = [
             result for plan in encoder_plans for result in plan.current_results.values()
@@ -138,7 +139,7 @@ class RunProgress:
         if not cells:
             return
         counts = [
-            (len({plan.name for plan in encoder_plans}), "encoder"),
+            (len({plan.name for plan in plans_with_cells}), "encoder"),
             (len({(cell.task, cell.protocol) for cell in cells}), "task"),
         ]
         if self.n_seeds > 1:
@@ -148,7 +149,7 @@ class RunProgress:
         self._print_and_log(
             "planned",
             f"{size}, {self.known_cells} of {self.total_cells} cells known{origin}",
-            encoders=len(encoder_plans),
+            encoders=len(plans_with_cells),
             cells=self.total_cells,
             known=self.known_cells,
             # None for an encoder that is still to be fitted on texts.

@@ -15,7 +15,7 @@ import msgspec
 
 from stsbench.core import cards
 from stsbench.core.errors import CardError, Remedy, UnknownName
-from stsbench.core.parameters import PATHS, validate_arguments
+from stsbench.core.parameters import PATHS, ArgumentKind, validate_arguments
 from stsbench.core.toml import StrictRecord, convert, parse_toml
 
 RecordT = TypeVar("RecordT", bound=StrictRecord)
@@ -320,6 +320,13 @@ class Catalogue:
                     )
                 records[record_id] = convert(table, record, where=f"{path}: [{record_id}]")
         return records
+
+
+CATALOGUE = ArgumentKind(
+    lambda value: isinstance(value, Catalogue),
+    expected="a Catalogue, such as stsbench.Catalogue('DIR')",
+)
+"""The kind of the argument ``catalogue`` of functions for programs."""
 
 
 CARD_FOLDERS = ("tasks", "baselines", "trainers")

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import copyreg
 import difflib
+import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -347,6 +348,17 @@ def translate_errors(
             raise
         description = as_one_line(exception)[:max_length]
         raise error_type(f"{message}: {description}") from exception
+
+
+@contextmanager
+def refuse_long_names() -> Iterator[None]:
+    """Raise a user error for a file name in the block that is too long: only users give such."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        raise StsbenchError(f"'{error.filename}': the name is too long for this system") from error
 
 
 @contextmanager

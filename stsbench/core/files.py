@@ -64,9 +64,7 @@ def open_atomically(path: Path) -> Iterator[BinaryIO]:
     Raises:
         OutputError: The disk is full, or the file cannot be written.
     """
-    # Python raises ValueError for a path with a null character.
-    with translate_errors(f"{path}: is not a file name", OutputError, ValueError):
-        is_special = _is_device_or_pipe(path)
+    is_special = _is_device_or_pipe(path, OutputError)
     scratch = None
     try:
         if is_special:
@@ -95,12 +93,17 @@ def open_atomically(path: Path) -> Iterator[BinaryIO]:
             remove(scratch)
 
 
-def _is_device_or_pipe(path: Path) -> bool:
-    """Return whether a path is a device, pipe or socket, which may be endless or irreplaceable."""
-    try:
-        mode = path.stat().st_mode
-    except OSError:
-        return False
+def _is_device_or_pipe(path: Path, error_type: type[StsbenchError]) -> bool:
+    """Return whether a path is a device, pipe or socket, which may be endless or irreplaceable.
+
+    An error of ``error_type`` is raised if it is no valid path.
+    """
+    # Python raises ValueError for a path with a null character.
+    with translate_errors(f"{path}: is not a file name", error_type, ValueError):
+        try:
+            mode = path.stat().st_mode
+        except OSError:
+            return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
@@ -114,10 +117,7 @@ def refuse_special_file(path: Path, error_type: type[StsbenchError] = DataError)
         error_type: The class of the error to raise if the path is a device or pipe, or if it is no
             valid path.
     """
-    # Python raises ValueError for a path with a null character.
-    with translate_errors(f"{path}: is not a file name", error_type, ValueError):
-        is_special = _is_device_or_pipe(path)
-    if is_special and str(path) != os.devnull:
+    if _is_device_or_pipe(path, error_type) and str(path) != os.devnull:
         raise error_type(
             f"{path}: is a pipe or a device, not a file; "
             "save what it gives to a file, and name that"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, time
@@ -23,7 +24,14 @@ from typing import (
 
 import msgspec
 
-from stsbench.core.errors import CardError, StsbenchError, UnknownName, catch_exit, suggest
+from stsbench.core.errors import (
+    CardError,
+    StsbenchError,
+    UnknownName,
+    catch_exit,
+    refuse_long_names,
+    suggest,
+)
 from stsbench.core.secrets import redact
 from stsbench.core.wording import as_one_line, describe_type_problem, format_repr
 
@@ -207,46 +215,31 @@ def _is_or_are(*kinds: type) -> Callable[[object], bool]:
     )
 
 
+def _is_number(kind: type, low: float, high: float = math.inf) -> Callable[[Any], bool]:
+    """Return a check that a value is a number of a kind, no bool, from ``low`` to ``high``."""
+    return lambda value: (
+        isinstance(value, kind) and not isinstance(value, bool) and low <= value <= high
+    )
+
+
 NAME = ArgumentKind(_is(str), expected="a name")
 NAMES = ArgumentKind(_is_or_are(str), expected="a name or a list of names")
 PATH = ArgumentKind(_is(str, PathLike), expected="a path")
 PATHS = ArgumentKind(_is_or_are(str, PathLike), expected="a path or a list of paths")
 NAME_OR_PATH = ArgumentKind(PATH.is_valid, expected="a name or a path")
 STORE = ArgumentKind(_is(str, PathLike, type(None)), expected="a path, 'default' or None")
-SEED = ArgumentKind(
-    lambda value: (
-        isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) < SEEDS
-    ),
-    f"a whole number from 0 to {SEEDS - 1}",
-)
+SEED = ArgumentKind(_is_number(Integral, 0, SEEDS - 1), f"a whole number from 0 to {SEEDS - 1}")
+# None passes because it is the default of every argument of a kind that names it.
 SEEDS_OR_NONE = ArgumentKind(
-    lambda value: (
-        value is None
-        or (isinstance(value, Sequence) and len(value) > 0 and all(map(SEED.is_valid, value)))
-    ),
+    lambda value: isinstance(value, Sequence) and len(value) > 0 and all(map(SEED.is_valid, value)),
     expected=f"a list of {SEED.expected.replace('a whole number', 'whole numbers')}, or None",
 )
-MARGIN = ArgumentKind(
-    lambda value: (
-        value is None
-        or (isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 100)
-    ),
-    expected="a number from 0 to 100 or None",
-)
-SECONDS = ArgumentKind(
-    lambda value: isinstance(value, Real) and not isinstance(value, bool) and float(value) >= 0,
-    expected="a number of seconds that is not negative",
-)
+MARGIN = ArgumentKind(_is_number(Real, 0, 100), expected="a number from 0 to 100 or None")
+SECONDS = ArgumentKind(_is_number(Real, 0), expected="a number of seconds that is not negative")
 MILLISECONDS = ArgumentKind(SECONDS.is_valid, "a number of milliseconds that is not negative")
-COUNT_OR_NONE = ArgumentKind(
-    lambda value: (
-        value is None
-        or (isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1)
-    ),
-    expected="a whole number from 1 on or None",
-)
+COUNT_OR_NONE = ArgumentKind(_is_number(Integral, 1), expected="a whole number from 1 on or None")
 SIZE = ArgumentKind(
-    lambda value: value is None or isinstance(value, str) or COUNT_OR_NONE.is_valid(value),
+    lambda value: isinstance(value, str) or COUNT_OR_NONE.is_valid(value),
     expected="a number of parameters, such as 500_000_000 or '500M', or None",
 )
 SWITCH = ArgumentKind(_is(bool), expected="True or False")
@@ -257,14 +250,8 @@ PARAMETERS = ArgumentKind(
 FUNCTION = ArgumentKind(callable, expected="a function")
 
 
-def _argument_kind(kind: ArgumentKind | type) -> ArgumentKind:
-    if isinstance(kind, ArgumentKind):
-        return kind
-    return ArgumentKind(_is(kind), f"a {kind.__name__}")
-
-
 def validate_arguments(
-    function_name: str = "", /, **kinds: ArgumentKind | type
+    function_name: str = "", /, **kinds: ArgumentKind
 ) -> Callable[[Callable[P, ReturnT]], Callable[P, ReturnT]]:
     """Return a decorator for functions whose arguments are to be checked at each call.
 
@@ -274,14 +261,11 @@ def validate_arguments(
 
     Args:
         function_name: The function's name for users; default its qualified name.
-        **kinds: The valid values of each argument to check: a class, for its instances, or an
-            ArgumentKind, which holds a function ``is_valid(value)`` and their description for
-            messages, ``expected``.
+        **kinds: The valid values of each argument to check, and their description for messages.
     """
-    kinds_by_name = {name: _argument_kind(kind) for name, kind in kinds.items()}
 
     def decorate(function: Callable[P, ReturnT]) -> Callable[P, ReturnT]:
-        """Return the function with a check of the arguments in ``kinds_by_name`` before it."""
+        """Return the function with a check of the arguments in ``kinds`` before it."""
         signature = inspect.signature(function)
         label = function_name or function.__qualname__.removesuffix(".__init__")
 
@@ -290,7 +274,7 @@ def validate_arguments(
             """Check the arguments, then call the decorated function with them.
 
             ``signature`` and ``label`` are that function's parameters and its name for users;
-            ``kinds_by_name`` holds the kind of value that each argument must have.
+            ``kinds`` holds the kind of value that each argument must have.
             """
             for name in kwargs:
                 if not _has_parameter(signature, name):
@@ -300,14 +284,15 @@ def validate_arguments(
                     )
             for name, value in signature.bind_partial(*args, **kwargs).arguments.items():
                 is_omitted = value is None and signature.parameters[name].default is None
-                if name not in kinds_by_name or is_omitted:
+                if name not in kinds or is_omitted:
                     continue
-                kind = kinds_by_name[name]
+                kind = kinds[name]
                 if not kind.is_valid(value):
                     raise StsbenchError(
                         f"{label}: {name} must be {kind.expected}; it is {format_repr(value)}"
                     )
-            return function(*args, **kwargs)
+            with refuse_long_names():
+                return function(*args, **kwargs)
 
         # copy_arguments_of reads this attribute, to give another function the same checks.
         vars(call)["kinds"] = kinds

@@ -21,7 +21,7 @@ from stsbench.core.cards import (
     TaskCard,
     task_digest,
 )
-from stsbench.core.catalogue import Catalogue
+from stsbench.core.catalogue import CATALOGUE, Catalogue
 from stsbench.core.errors import (
     CardError,
     DataError,
@@ -520,7 +520,7 @@ class Task:
         return texts if repeated else list(dict.fromkeys(texts))
 
 
-@validate_arguments(name=NAME, data=PATH, catalogue=Catalogue)
+@validate_arguments(name=NAME, data=PATH, catalogue=CATALOGUE)
 def load_task(
     name: str, *, data: Path | str | None = None, catalogue: Catalogue | None = None
 ) -> Task:

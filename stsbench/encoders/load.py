@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 from stsbench.core.cards import EncoderCard
-from stsbench.core.catalogue import Catalogue, read_card
+from stsbench.core.catalogue import CATALOGUE, Catalogue, read_card
 from stsbench.core.errors import CardError, EncoderError, Remedy, SourceError, UnknownName
 from stsbench.core.names import merge_parameters, split_all_params, split_params
 from stsbench.core.parameters import NAME_OR_PATH, PARAMETERS, validate_arguments
@@ -49,7 +49,7 @@ FILE_ENCODERS_BY_PREFIX: Mapping[str, type[FileEncoder | SimilarityFile]] = {
 FILE_PREFIXES = tuple(FILE_ENCODERS_BY_PREFIX)
 
 
-@validate_arguments(name=NAME_OR_PATH, params=PARAMETERS, catalogue=Catalogue)
+@validate_arguments(name=NAME_OR_PATH, params=PARAMETERS, catalogue=CATALOGUE)
 def load_encoder(
     name: str | Path, *, params: Mapping[str, Any] | None = None, catalogue: Catalogue | None = None
 ) -> Encoder:

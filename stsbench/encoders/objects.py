@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import EncoderError, look_up
+from stsbench.core.errors import EncoderError, look_up, translate_errors
 from stsbench.core.wording import format_repr
 from stsbench.encoders.base import Encoder, FloatArray
 from stsbench.encoders.checkpoint import read_positions
@@ -29,7 +29,7 @@ from stsbench.encoders.metadata import (
     replace_lone_surrogates,
 )
 from stsbench.encoders.named import NamedEncoder, find_named
-from stsbench.encoders.pairs import ORDER_NOTES, Order, PairScorer
+from stsbench.encoders.pairs import ORDER_NOTES, Order, PairScorer, check_scores
 
 TRANSFORMER_BATCH = 32
 """The number of sentences in a batch of a model of transformers."""
@@ -240,7 +240,8 @@ class FunctionScorer(PairScorer, FunctionEncoder):  # type: ignore[misc]  # note
     def score_pairs(self, first: Sequence[str], second: Sequence[str]) -> object:
         """Return the score of each pair, (n,)."""
         if self.batch_size is None:
-            return list(map(self.function, first, second))
+            scores = map(self.function, first, second)
+            return [check_scores(score, self.name, n_pairs=1)[0] for score in scores]
         return _call_in_batches(self, first, second)
 
 
@@ -254,17 +255,25 @@ def _call_in_batches(encoder: FunctionEncoder, *columns: Sequence[str]) -> npt.N
         encoder: The encoder with the function.
         columns: One argument of the function each: n sentences; or, for pairs, the n first and the
             n second sentences.
+
+    Raises:
+        EncoderError: The function returns something else.
     """
     n = max(len(columns[0]), 1)
     size = encoder.batch_size or n
-    parts = [
-        to_numeric_array(
-            encoder.function(*(list(column[start : start + size]) for column in columns)),
-            encoder.name,
+    parts = []
+    for start in range(0, n, size):
+        batch = [list(column[start : start + size]) for column in columns]
+        returned = encoder.function(*batch)
+        parts.append(
+            check_scores(returned, encoder.name, len(batch[0]))
+            if len(columns) > 1
+            else to_numeric_array(returned, encoder.name)
         )
-        for start in range(0, n, size)
-    ]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    # Embeddings may be of several sizes.
+    problem = f"encoder '{encoder.name}' returned arrays that are not (n, d)"
+    with translate_errors(problem, EncoderError, ValueError):
+        return np.concatenate(parts)
 
 
 def wrap_pair_scorer(

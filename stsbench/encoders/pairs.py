@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.core.errors import EncoderError, translate_errors
+from stsbench.core.errors import EncoderError
 from stsbench.core.wording import PAIR_MARK
 from stsbench.encoders.base import Embeddings, FloatArray
 from stsbench.encoders.engine.drift import PROBE_SENTENCES
@@ -73,6 +73,26 @@ def scores_to_rows(scores: npt.NDArray[np.float64]) -> FloatArray:
         return np.stack([rounded, scores - rounded], axis=1).astype(np.float32)
 
 
+def check_scores(returned: object, name: str, n_pairs: int) -> npt.NDArray[np.float64]:
+    """Return the scores of n pairs, (n,), after a check that there is one number per pair.
+
+    Args:
+        returned: The value that a scorer returned for the pairs.
+        name: The name of the scorer, for messages.
+        n_pairs: The number n of pairs.
+
+    Raises:
+        EncoderError: The value is something else.
+    """
+    expected = f"an array ({n_pairs},) of a number for each pair" if n_pairs > 1 else "a number"
+    scores = to_numeric_array(returned, name, expected=expected)
+    if scores.size != n_pairs:
+        raise EncoderError(
+            f"encoder '{name}' returned an array of shape {scores.shape}, not {expected}"
+        )
+    return scores.astype(np.float64).reshape(n_pairs)
+
+
 class PairScorer:
     """What scores two sentences itself: a subclass has a name and :meth:`score_pairs`, no more.
 
@@ -119,24 +139,8 @@ class PairScorer:
         pairs = list(map(split_pair, texts))
         first = [pair[0] for pair in pairs]
         second = [pair[1] for pair in pairs]
-        scores = self._compute_scores(first, second)
+        scores = check_scores(self.score_pairs(first, second), self.name, len(pairs))
         if self.order == "both":
-            scores = (scores + self._compute_scores(second, first)) / 2
+            reverse_scores = check_scores(self.score_pairs(second, first), self.name, len(pairs))
+            scores = (scores + reverse_scores) / 2
         return scores_to_rows(scores)
-
-    def _compute_scores(
-        self, first: Sequence[str], second: Sequence[str]
-    ) -> npt.NDArray[np.float64]:
-        """Return the scores of n pairs, (n,), after a check that there is one number per pair.
-
-        Args:
-            first: The first sentences of the pairs.
-            second: Their second sentences.
-
-        Raises:
-            EncoderError: The user's :meth:`score_pairs` returns something else.
-        """
-        scores = to_numeric_array(self.score_pairs(first, second), self.name).astype(np.float64)
-        message = f"'{self.name}' must return one score a pair"
-        with translate_errors(message, EncoderError, ValueError):
-            return scores.reshape(len(first))

@@ -19,7 +19,7 @@ import msgspec
 
 from stsbench.core import provenance, settings
 from stsbench.core.cards import DECIDING_TABLES, RecipeCard
-from stsbench.core.catalogue import Catalogue
+from stsbench.core.catalogue import CATALOGUE, Catalogue
 from stsbench.core.errors import DataError, OutputError, StsbenchError, TrainingError
 from stsbench.core.files import write_atomically
 from stsbench.core.parameters import (
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     recipe=NAME_OR_PATH, seed=SEED, params=PARAMETERS, base=NAME_OR_PATH, text=NAME_OR_PATH,
     corpus=NAME_OR_PATH, corpora=PATH, data=PATH, name=NAME, out=PATH, keep=NAME, device=NAME,
     fresh=SWITCH, deterministic=SWITCH, checkpoint_seconds=SECONDS, report_to=NAMES,
-    workers=COUNT_OR_NONE, on_step=FUNCTION, catalogue=Catalogue,
+    workers=COUNT_OR_NONE, on_step=FUNCTION, catalogue=CATALOGUE,
 )  # fmt: skip
 def train(
     recipe: str | Path,

@@ -19,6 +19,7 @@ from stsbench.core.catalogue import Catalogue, card_folder
 from stsbench.core.errors import StsbenchError
 from stsbench.results.folder import read_states
 from tests.cli.commands import HASHED, QUICK, Command, made_by, make_own, one_line
+from tests.hub_server import unplug
 from tests.made import make_result
 from tests.own_tasks import VALIDATED, write_data
 
@@ -490,6 +491,26 @@ def test_variants_without_a_common_task_have_no_figure():
     ]
     with pytest.raises(StsbenchError, match="no task is scored for all variants"):
         print_variants(results, Catalogue(), Path("sizes.svg"))
+
+
+def test_without_the_texts_of_ranges_the_other_types_are_scored(
+    stsbench: Command, monkeypatch: pytest.MonkeyPatch
+):
+    unplug(monkeypatch)
+    monkeypatch.delenv("STSBENCH_DATA", raising=False)
+    code, out, err = stsbench("run", *HASHED, *QUICK, *LISTS)
+    assert code == 2
+    assert [key[0] for key in rows_of(out)] == ["float32"] * 2 + ["binary"] * 2
+    (failure,) = [line for line in err.splitlines() if line.startswith("stsbench: ")]
+    assert failure.startswith(
+        "stsbench: quickstart-en: int8 and uint8 take their ranges from 'stsb.train': no data for stsb (train): "
+    )
+    assert failure.endswith(
+        "; give these data, --data DIR, or take others: --set calibration=target"
+    )
+    assert stsbench.progress[0] == "4 encoders x 1 task, 0 of 4 cells known"
+    assert stsbench.progress[-1].startswith("4 scored, 0 known, 1 failed in ")
+    assert rows_of(stsbench.fine("run", *HASHED, *QUICK, *LISTS, "--set", "calibration=target"))
 
 
 def test_texts_of_ranges_go_to_integers_alone():

@@ -120,8 +120,8 @@ WORKS = [
     "Fitted",
 ]  # fmt: skip
 REFUSED = {
-    "Learning": "encoder 'usual' returned a Tensor that is not an array (n, d): Can't call numpy() on Tensor that requires",
-    "Brains": "encoder 'usual' returned a Tensor that is not an array (n, d): Got unsupported ScalarType BFloat16",
+    "Learning": "encoder 'usual' returned a Tensor that is not an array (n, d) of numbers: Can't call numpy() on Tensor that requires",
+    "Brains": "encoder 'usual' returned a Tensor that is not an array (n, d) of numbers: Got unsupported ScalarType BFloat16",
     "Later": "encoder 'usual' returned a coroutine that is not an array (n, d) of numbers",
     "Yielding": "encoder 'usual' returned a generator that is not an array (n, d) of numbers",
     "Abstract": "encoder 'odd_encoders:Abstract': Abstract is an abstract class; give one that has all its methods",

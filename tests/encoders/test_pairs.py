@@ -201,13 +201,22 @@ def test_what_is_no_score_is_one_line(place):
     for function, message in (
         (lambda first, second: np.nan, "returned NaN or infinity for pair .* of 30"),
         (lambda first, second: 1e300, "returned NaN or infinity for pair .* of 30"),
-        (lambda first, second: [1, 2], "must return one score a pair: cannot reshape"),
-        (lambda first, second: "x", "not an array"),
+        (lambda first, second: [1, 2], "'lambda' returned an array of shape .2,., not a number$"),
+        (lambda first, second: "x", "encoder 'lambda' returned a str that is not a number$"),
+        (lambda first, second: None, "'lambda' returned a NoneType that is not a number$"),
         (lambda first, second: 0.5, "every pair of the task has the same similarity"),
     ):
         with pytest.raises(StsbenchError, match=message) as caught:
             stsbench.evaluate_pairs(function, "pets", **options)
         assert "\n" not in str(caught.value)
+    in_batches: list[tuple[Callable[..., object], str]] = [
+        (lambda first, second: None, "a NoneType that is not an array .8,. of a number for each"),
+        (lambda first, second: 1.0, "an array of shape .., not an array .8,. of a number for each"),
+        (lambda first, second: [1.0] * 7, "an array of shape .7,., not an array .8,. of a number"),
+    ]
+    for function, message in in_batches:
+        with pytest.raises(StsbenchError, match=f"encoder 'lambda' returned {message}"):
+            stsbench.evaluate_pairs(function, "pets", batch_size=8, **options)
     with pytest.raises(StsbenchError, match="'x' scores no pairs"):
         stsbench.evaluate_pairs("x", "pets", **options)
 

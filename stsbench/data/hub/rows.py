@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from stsbench.core import settings
 from stsbench.core.cards import DrawSection, HubSource
-from stsbench.core.errors import CardError, DataError, SourceError, suggest
+from stsbench.core.errors import CardError, DataError, SourceError, suggest, translate_errors
 from stsbench.core.files import check_unpacked_size, file_sha256, make_scratch_path
 from stsbench.data.hub.failures import describe_exception, silence_library
 from stsbench.data.hub.repository import HubPath, Repository
@@ -238,23 +238,17 @@ def _prepare_builder(
     """
     import datasets
 
-    try:
+    with translate_errors(f"{repository}: not laid out as a dataset", DataError, max_length=160):
         builder = datasets.load_dataset_builder(
             str(folder), name=config or None, cache_dir=cache_folder
         )
-    except Exception as error:
-        raise DataError(
-            f"{repository}: not laid out as a dataset: {describe_exception(error)}"
-        ) from error
     try:
         builder.download_and_prepare(verification_mode="no_checks")
     except Exception as error:
         # The library raises general errors; the first one in their chain has the reason.
         cause: BaseException = error
-        earlier_error = cause.__cause__ or cause.__context__
-        while earlier_error is not None:
+        while earlier_error := cause.__cause__ or cause.__context__:
             cause = earlier_error
-            earlier_error = cause.__cause__ or cause.__context__
         if getattr(cause, "errno", None):
             # The disk is full or cannot be written; the data may be fine.
             raise cause from error
@@ -336,17 +330,12 @@ def _draw_rows(
     _check_names([draw.by], dataset.column_names, where, noun="column")
     if not isinstance(dataset.features[draw.by], datasets.ClassLabel):
         dataset = dataset.class_encode_column(draw.by)
-    try:
+    problem = f"{where}: no {draw.rows} rows can be drawn by column '{draw.by}'"
+    with translate_errors(problem, DataError, ValueError):
         # It divides the rows into the sample, "test", and the rest.
-        divided_rows = dataset.train_test_split(
+        return dataset.train_test_split(
             test_size=draw.rows, seed=draw.seed, stratify_by_column=draw.by
-        )
-    except ValueError as error:
-        raise DataError(
-            f"{where}: no {draw.rows} rows can be drawn by column '{draw.by}': "
-            f"{describe_exception(error)}"
-        ) from error
-    return divided_rows["test"]
+        )["test"]
 
 
 def _read_readme_metadata(repository: Repository) -> dict[str, Any]:
@@ -363,14 +352,9 @@ def _read_readme_metadata(repository: Repository) -> dict[str, Any]:
     if "README.md" not in repository.listing.files:
         return {}
     path = repository.fetch("README.md")
-    try:
-        with silence_library("huggingface_hub"):
-            return dict(DatasetCard.load(path).data.to_dict())
-    except Exception as error:
-        raise SourceError(
-            f"{repository.describe_file('README.md')}: cannot be read: "
-            f"{describe_exception(error)}; see {repository.page}"
-        ) from error
+    problem = f"{repository.describe_file('README.md')}, see {repository.page}: cannot be read"
+    with translate_errors(problem, SourceError), silence_library("huggingface_hub"):
+        return dict(DatasetCard.load(path).data.to_dict())
 
 
 def _read_file_patterns(repository: Repository, config: str) -> list[str]:
@@ -485,25 +469,25 @@ def _source_columns(source: HubSource, where: str) -> dict[str, str]:
     for role in source.columns:
         if role not in ROLES:
             raise CardError(f"{where}: unknown key '{role}' in [hub.columns]{suggest(role, ROLES)}")
-    card_roles = set(source.columns)
-    if "anchor" in card_roles:
+    columns = dict(source.columns)
+    if "anchor" in columns:
         # NEGATIVES are the roles negative, negative2, negative3 and so on.
-        has_needed_roles = {"positive", "negative"} <= card_roles
-        if not has_needed_roles or not card_roles <= {"anchor", "positive", *NEGATIVES}:
-            raise CardError(f"{where}: anchor needs positive and negative in [hub.columns] alone")
-        return dict(source.columns)
-    if "label" not in card_roles:
-        idle_roles = sorted(card_roles - {*PAIR_COLUMNS, "subset"})
-        if idle_roles:
-            raise CardError(f"{where}: {idle_roles[0]} in [hub.columns] needs label or anchor")
-        return PAIR_COLUMNS | source.columns
-    valid_roles = ({"sentence", "label"}, {"sentence1", "sentence2", "label"})
-    if card_roles not in valid_roles or not source.classes:
-        raise CardError(
-            f"{where}: labels need sentence, or sentence1 and sentence2, in [hub.columns], "
-            "and 'classes'"
+        has_needed_roles = {"positive", "negative"} <= columns.keys()
+        is_valid = has_needed_roles and columns.keys() <= {"anchor", "positive", *NEGATIVES}
+        problem = "anchor needs positive and negative in [hub.columns] alone"
+    elif "label" in columns:
+        valid_roles = ({"sentence", "label"}, {"sentence1", "sentence2", "label"})
+        is_valid = columns.keys() in valid_roles and bool(source.classes)
+        problem = (
+            "labels need sentence, or sentence1 and sentence2, in [hub.columns], and 'classes'"
         )
-    return dict(source.columns)
+    else:
+        columns = PAIR_COLUMNS | columns
+        is_valid = columns.keys() <= {*PAIR_COLUMNS, "subset"}
+        problem = "sentence needs label, and positive or negative needs anchor, in [hub.columns]"
+    if not is_valid:
+        raise CardError(f"{where}: {problem}")
+    return columns
 
 
 def fetch_archive(source: HubSource) -> HubPath:

@@ -58,7 +58,9 @@ NoticeCallback = Callable[[str], None]
 """A function that is called with a message for the user that is no error."""
 
 
-def to_numeric_array(returned: object, name: str) -> npt.NDArray[Any]:
+def to_numeric_array(
+    returned: object, name: str, *, expected: str = "an array (n, d) of numbers"
+) -> npt.NDArray[Any]:
     """Return the value that an encoder returned as an array of numbers.
 
     Its shape and the type of the numbers stay as they are, and are not checked here.
@@ -66,11 +68,12 @@ def to_numeric_array(returned: object, name: str) -> npt.NDArray[Any]:
     Args:
         returned: The value that the encoder returned.
         name: The name of the encoder, for the message.
+        expected: What it should have returned, for the message.
 
     Raises:
         EncoderError: The value cannot become an array, or becomes one of other objects.
     """
-    message = f"encoder '{name}' returned a {type(returned).__name__} that is not an array (n, d)"
+    message = f"encoder '{name}' returned a {type(returned).__name__} that is not {expected}"
     if isinstance(returned, Coroutine):
         # Nobody will await it, and Python would print a warning when it is collected.
         returned.close()
@@ -79,7 +82,7 @@ def to_numeric_array(returned: object, name: str) -> npt.NDArray[Any]:
         array = np.asarray(returned)
     # Numpy's letters for floats, integers, unsigned integers and bools.
     if array.dtype.kind not in "fiub":
-        raise EncoderError(f"{message} of numbers")
+        raise EncoderError(message)
     return array
 
 

@@ -594,11 +594,11 @@ class FastSentEncoder(BagEncoder, SavedWordEncoder):
         Words that are not in the vocabulary are omitted. ``self.split_words`` is the tokeniser, and
         ``self.vocabulary`` the row of each word.
         """
-        bags = []
-        for sentence in sentences:
-            words = self.split_words(sentence)
-            bags.append([self.vocabulary[word] for word in words if word in self.vocabulary])
-        return bags
+        rows = self.vocabulary
+        return [
+            [rows[word] for word in self.split_words(sentence) if word in rows]
+            for sentence in sentences
+        ]
 
     @cached_property
     def _table(self) -> FloatArray:

@@ -232,12 +232,12 @@ BROKEN: dict[str, tuple[dict[str, bytes], dict[str, Any], str]] = {
     "sentence without a label": (
         {"test.jsonl.gz": GOOD},
         {"columns": {"sentence": "sentence1"}},
-        "sentence in .hub.columns. needs label or anchor$",
+        "sentence needs label, and positive or negative needs anchor, in .hub.columns.$",
     ),
     "positive without an anchor": (
         {"test.jsonl.gz": GOOD},
         {"columns": {"positive": "sentence1", "gold": "score"}},
-        "positive in .hub.columns. needs label or anchor$",
+        "sentence needs label, and positive or negative needs anchor, in .hub.columns.$",
     ),
     "number of configurations": (
         {"README.md": b"---\nconfigs: 5\n---\n", "test.jsonl.gz": GOOD},
