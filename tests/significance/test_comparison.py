@@ -680,6 +680,37 @@ def test_a_sentence_says_which_differences_are_real(differences, sentence):
     assert describe_comparison(found) == [sentence]
 
 
+def test_splits_and_protocols_of_a_task_are_told_apart_wherever_it_is_named():
+    dot = {**SIMCSE, "similarity": "dot"}
+    wmean = {**SIMCSE, "name": "wmean", "aggregation": "wmean"}
+    # The label in a table, with a difference that is significant or not.
+    by_label = {
+        "x (test, simcse, similarity=cosine)": difference("x", 0.02, 0.001, real=True),
+        "x (test, simcse, similarity=dot)": replace_fields(
+            difference("x", 0.02, 0.3), protocol=dot
+        ),
+        "x (test, wmean)": replace_fields(difference("x", 0.02, 0.3), protocol=wmean),
+        "x (dev)": replace_fields(difference("x", 0.02, 0.3), split="dev"),
+        "y": difference("y", 0.02, 0.3),
+    }
+    differences = [replace_fields(d, smallest_detectable=0.01) for d in by_label.values()]
+    assert [row[0] for row in difference_columns(differences)[1]] == list(by_label)
+    found = Comparison(encoders=["A1", "B2"], differences=differences, level=0.05)
+    (sentence,) = describe_comparison(found)
+    significant, *others = by_label
+    assert f"on 1 of 5 tasks: {significant} (+2.00)" in sentence
+    assert "power: " + ", ".join(f"1.00 points on {label}" for label in others) in sentence
+
+
+def test_a_planned_difference_that_no_number_of_items_finds_is_said_to_be_so():
+    a, b = pair()
+    found = compare({"a": [a], "b": [b]}, settings=TestSettings(n_permutations=99, plan=1e-6))
+    assert (
+        "A difference of 0.0001 points is found with 80% power by no number of items on sts12"
+        in (describe_comparison(found)[0])
+    )
+
+
 def test_holms_correction_counts_all_pairs_and_tasks():
     results: dict[str, list[Result]] = {}
     for task in ("sts12", "sts13"):
