@@ -313,6 +313,13 @@ def test_protocols_that_both_have_are_compared_each_with_itself():
         ("wmean", d.score - c.score),
     ]
     assert len(compare({"a": [a, c], "b": [b, d]}, protocol="wmean", settings=FEW).differences) == 1
+    # What one lacks is left out, and said, as a task that it lacks is.
+    on_dev = replace(a, split="dev")
+    found = compare({"a": [a, c, on_dev], "b": [b]}, settings=FEW)
+    assert len(found.differences) == 1
+    assert found.notes[0] == (
+        "Skipped: not scored for every encoder: sts12 (test, wmean), sts12 (dev, simcse)"
+    )
 
 
 def test_the_mean_is_over_the_tasks_of_one_protocol():
@@ -411,6 +418,14 @@ def test_a_mean_has_as_many_seeds_as_the_task_that_has_fewest():
     b = [*seeded("b", "sts12", [0]), *seeded("b", "sts13", [0, 1, 2])]
     *_, mean = compare({"a": a, "b": b}, settings=FEW).differences
     assert mean.is_average and mean.seeds == (2, 1)
+
+
+def test_a_mean_over_tasks_with_different_seeds_is_planned_too():
+    b = [*seeded("b", "sts12", [0, 1, 2]), *seeded("b", "sts13", [0, 1, 2])]
+    for seeds in ([0, 1, 2], [0, 1, 3], [3, 4, 5]):
+        a = [*seeded("a", "sts12", [0, 1, 2]), *seeded("a", "sts13", seeds)]
+        found = compare({"a": a, "b": b}, settings=replace_fields(FEW, plan=0.2))
+        assert "2 seeds per encoder on mean of 2 tasks" in describe_comparison(found)[0]
 
 
 def test_one_training_run_says_nothing_of_the_recipe():
