@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-from stsbench.results.signature import format_each_protocol, protocol_part
-from stsbench.significance.comparison import Comparison, Difference
+from stsbench.results.signature import Fields, format_each_protocol, protocol_part
+from stsbench.significance.comparison_record import Comparison, Difference
 from stsbench.significance.differences import MAX_CORRELATION_DIFFERENCE
 from stsbench.significance.margins import MarginVerdict
 from stsbench.significance.paired import PERMUTATIONS
@@ -31,6 +31,7 @@ def describe_comparison(comparison: Comparison) -> list[str]:
         comparison: The differences of the pairs, with the settings of the tests.
     """
     correction = _describe_correction(comparison)
+    label = label_tasks(comparison.differences)
     texts = []
     for first, second, differences in comparison.pairs():
         # ``one_run`` names the encoders of the pair that have a single training seed.
@@ -47,11 +48,11 @@ def describe_comparison(comparison: Comparison) -> list[str]:
             names = " and ".join(names_with_one_seed)
             warning = f" {names}: one training seed, so this says nothing of the recipe."
         sentences = _warnings_of_two_seeds(first, second, differences)
-        sentences += _sentences_on_results(first, second, differences)
+        sentences += _sentences_on_results(first, second, differences, label)
         if comparison.margin is not None:
-            sentences += _sentences_on_margin(first, second, differences, comparison.margin)
+            sentences += _sentences_on_margin(first, second, differences, comparison.margin, label)
         if comparison.plan is not None:
-            sentences += _sentences_on_plan(differences, comparison.plan)
+            sentences += _sentences_on_plan(differences, comparison.plan, label)
         sentences += correction
         texts.append(f"{'. '.join(sentences)}.{warning}")
     return texts
@@ -79,28 +80,45 @@ def _warnings_of_two_seeds(first: str, second: str, differences: Sequence[Differ
     ]
 
 
-def label_tasks(differences: Sequence[Difference]) -> Mapping[tuple[str, str], str]:
-    """Return the label of each task and split in tables and figures.
+TaskLabel = Callable[[Difference], str]
+"""Returns the label of a difference's task."""
 
-    It is the task's name, with the split in parentheses if the task was scored on several splits.
 
-    Args:
-        differences: The differences of encoders; each has a task and a split.
+def label_tasks(differences: Sequence[Difference]) -> TaskLabel:
+    """Return the function that labels the tasks of these differences in tables and figures.
 
-    Returns:
-        The labels by task and split.
+    A label is the task's name, and in parentheses what distinguishes it from the task's other
+    labels: the split, the protocol's name, and the fields in which protocols of one name differ.
     """
     splits_by_task: dict[str, set[str]] = {}
+    # By task and split, then by the protocol's name.
+    protocols_by_data: dict[tuple[str, str], dict[str, set[Fields]]] = {}
     for difference in differences:
         splits_by_task.setdefault(difference.task, set()).add(difference.split)
-    return {
-        (task, split): f"{task} ({split})" if len(splits) > 1 else task
-        for task, splits in splits_by_task.items()
-        for split in splits
-    }
+        protocols = protocols_by_data.setdefault((difference.task, difference.split), {})
+        fields = protocol_part(difference.protocol)
+        protocols.setdefault(difference.protocol["name"], set()).add(fields)
+
+    def label(difference: Difference) -> str:
+        task, split, protocol = difference.task, difference.split, difference.protocol
+        protocols = protocols_by_data[task, split]
+        details = [split] if len(splits_by_task[task]) > 1 else []
+        if len(protocols) > 1:
+            details.append(protocol["name"])
+        common_fields = set.intersection(*map(set, protocols[protocol["name"]]))
+        details += [
+            f"{field}={value}".replace('"', "")
+            for field, value in protocol_part(protocol)
+            if (field, value) not in common_fields
+        ]
+        return f"{task} ({', '.join(details)})" if details else task
+
+    return label
 
 
-def _sentences_on_results(first: str, second: str, differences: Sequence[Difference]) -> list[str]:
+def _sentences_on_results(
+    first: str, second: str, differences: Sequence[Difference], label: TaskLabel
+) -> list[str]:
     """Return the sentences on which differences of one pair of encoders are significant.
 
     They name, in this order: the tasks on which each encoder is better, the tasks without a
@@ -112,8 +130,8 @@ def _sentences_on_results(first: str, second: str, differences: Sequence[Differe
         differences: The differences of the pair, second minus first. ``p`` is None without a test,
             ``real`` means significant, ``lacks_seeds`` that one encoder has one training seed and
             the other several.
+        label: Labels the tasks.
     """
-    labels = label_tasks(differences)
     on_tasks = [difference for difference in differences if not difference.is_average]
     tested = [difference for difference in on_tasks if difference.p is not None]
     significant = [difference for difference in tested if difference.real]
@@ -123,8 +141,7 @@ def _sentences_on_results(first: str, second: str, differences: Sequence[Differe
         won = [difference for difference in significant if sign * difference.difference > 0]
         if won:
             tasks = ", ".join(
-                f"{labels[difference.task, difference.split]} "
-                f"({_signed(100 * difference.difference * sign, decimals=2)})"
+                f"{label(difference)} ({_signed(100 * difference.difference * sign, decimals=2)})"
                 for difference in won
             )
             count = ""
@@ -132,17 +149,19 @@ def _sentences_on_results(first: str, second: str, differences: Sequence[Differe
                 count = f"{len(won)} of {_count(len(on_tasks), 'task')}: "
             sentences.append(f"{winner} is better than {loser} on {count}{tasks}")
     if insignificant:
-        sentences.append(_describe_insignificant(first, second, insignificant, len(significant)))
-    sentences += _sentences_without_verdict(first, second, differences)
+        sentences.append(
+            _describe_insignificant(first, second, insignificant, len(significant), label)
+        )
+    sentences += _sentences_without_verdict(first, second, differences, label)
     untested = [
-        labels[difference.task, difference.split]
+        label(difference)
         for difference in on_tasks
         if difference.p is None and not difference.lacks_seeds
     ]
     if untested:
         sentences.append(f"No paired test is known for {', '.join(untested)}")
     sentences += [
-        _describe_mean(difference)
+        _describe_mean(difference, label)
         for difference in differences
         if difference.is_average and difference.p is not None
     ]
@@ -150,7 +169,7 @@ def _sentences_on_results(first: str, second: str, differences: Sequence[Differe
 
 
 def _sentences_without_verdict(
-    first: str, second: str, differences: Sequence[Difference]
+    first: str, second: str, differences: Sequence[Difference], label: TaskLabel
 ) -> list[str]:
     """Return a sentence on tasks and means without a verdict, for each encoder that causes it.
 
@@ -161,14 +180,13 @@ def _sentences_without_verdict(
         second: The name of the second encoder.
         differences: The differences of the pair; ``training_seeds`` of each is the number of the
             first encoder's training seeds and that of the second's.
+        label: Labels the tasks.
     """
-    labels = label_tasks(differences)
     tasks_by_encoder: dict[str, list[str]] = {}
     for difference in differences:
         if difference.lacks_seeds:
             name = first if difference.training_seeds[0] == 1 else second
-            label = labels[difference.task, difference.split]
-            tasks_by_encoder.setdefault(name, []).append(label)
+            tasks_by_encoder.setdefault(name, []).append(label(difference))
     return [
         f"No verdict on {', '.join(tasks)}: one training seed of {name} against several does not "
         "tell how its trainings vary"
@@ -177,7 +195,7 @@ def _sentences_without_verdict(
 
 
 def _sentences_on_margin(
-    first: str, second: str, differences: Sequence[Difference], margin: float
+    first: str, second: str, differences: Sequence[Difference], margin: float, label: TaskLabel
 ) -> list[str]:
     """Return a sentence for each judgement by a margin, with the tasks and means that have it.
 
@@ -186,8 +204,8 @@ def _sentences_on_margin(
         second: The name of the second encoder.
         differences: The differences of the pair, each with its judgement by the margin.
         margin: The largest difference that does not matter, not times 100.
+        label: Labels the tasks.
     """
-    labels = label_tasks(differences)
     # For example "0.5 points" for 0.005.
     points = _describe_margin(margin)
     beginning_by_verdict: dict[MarginVerdict, str] = {
@@ -199,7 +217,7 @@ def _sentences_on_margin(
     sentences = []
     for verdict, beginning in beginning_by_verdict.items():
         tasks = [
-            ("the " if difference.is_average else "") + labels[difference.task, difference.split]
+            ("the " if difference.is_average else "") + label(difference)
             for difference in differences
             if difference.margin_verdict == verdict
         ]
@@ -208,7 +226,9 @@ def _sentences_on_margin(
     return sentences
 
 
-def _sentences_on_plan(differences: Sequence[Difference], plan: float) -> list[str]:
+def _sentences_on_plan(
+    differences: Sequence[Difference], plan: float, label: TaskLabel
+) -> list[str]:
     """Return a sentence on how many items or seeds would find a planned difference.
 
     Args:
@@ -216,24 +236,31 @@ def _sentences_on_plan(differences: Sequence[Difference], plan: float) -> list[s
             encoder or of items with which the planned difference would be found in 80% of samples;
             None if no number is enough, or if it is unknown.
         plan: The planned difference, not times 100.
+        label: Labels the tasks.
 
     Returns:
         A list with the sentence; empty if nothing is known for any task.
     """
-    labels = label_tasks(differences)
     requirements = []
-    hopeless_tasks = []
+    # By what is said of them, the tasks for which there is no number.
+    other_tasks: dict[str, list[str]] = {}
     for difference in differences:
-        label = labels[difference.task, difference.split]
+        task = label(difference)
         if difference.required_seeds is not None:
-            requirements.append(f"{difference.required_seeds} seeds per encoder on {label}")
+            requirements.append(f"{difference.required_seeds} seeds per encoder on {task}")
         elif difference.required_items is not None:
-            items = f"{difference.required_items:,} items like the {difference.n:,} of {label}"
+            items = f"{difference.required_items:,} items like the {difference.n:,} of {task}"
             requirements.append(items)
-        elif difference.error is not None and min(difference.seeds) > 1:
-            hopeless_tasks.append(label)
-    if hopeless_tasks:
-        requirements.append(f"no number of seeds on {', '.join(hopeless_tasks)}")
+        elif difference.error is not None:
+            fewest, most = sorted(difference.seeds)
+            if most == 1:
+                number = "no number of items"
+            elif fewest == 1:
+                number = "an unknown number of seeds"
+            else:
+                number = "no number of seeds"
+            other_tasks.setdefault(number, []).append(task)
+    requirements += [f"{number} on {', '.join(tasks)}" for number, tasks in other_tasks.items()]
     if not requirements:
         return []
     # For example "0.5 points" for 0.005.
@@ -249,7 +276,7 @@ def _describe_margin(margin: float) -> str:
 NOTHING_DETECTABLE = "no difference"
 
 
-def _describe_detectable(differences: Sequence[Difference]) -> str:
+def _describe_detectable(differences: Sequence[Difference], label: TaskLabel) -> str:
     """Return the end of a sentence, on the smallest true differences that tests could have found.
 
     For example ``; found with 80% power: 0.80 points on stsb, no difference on sickr``. The task of
@@ -257,16 +284,12 @@ def _describe_detectable(differences: Sequence[Difference]) -> str:
 
     Args:
         differences: The differences of one pair of encoders, which are not significant.
+        label: Labels the tasks.
     """
-    labels = label_tasks(differences)
-    # A task that was scored by two protocols has two differences, with one label.
-    labels_and_sizes = [
-        (labels[difference.task, difference.split], _describe_smallest(difference))
-        for difference in differences
-    ]
-    is_only_one = len(differences) == 1
     sizes = [
-        size if is_only_one else f"{size} on {label}" for label, size in labels_and_sizes if size
+        f"{size} on {label(difference)}" if len(differences) > 1 else size
+        for difference in differences
+        if (size := _describe_smallest(difference))
     ]
     return f"; found with 80% power: {', '.join(sizes)}" if sizes else ""
 
@@ -329,7 +352,11 @@ def _describe_correction(comparison: Comparison) -> list[str]:
 
 
 def _describe_insignificant(
-    first: str, second: str, insignificant: Sequence[Difference], n_significant: int
+    first: str,
+    second: str,
+    insignificant: Sequence[Difference],
+    n_significant: int,
+    label: TaskLabel,
 ) -> str:
     """Return the sentence on the tasks without a significant difference of two encoders.
 
@@ -342,15 +369,16 @@ def _describe_insignificant(
         second: The name of the second encoder.
         insignificant: The differences on the tasks without a significant one.
         n_significant: The number of other tasks, with a significant difference.
+        label: Labels the tasks.
     """
     n_tasks = len(insignificant)
-    detectable = _describe_detectable(insignificant)
+    detectable = _describe_detectable(insignificant, label)
     if n_significant:
         tasks = "other task" if n_tasks == 1 else f"other {n_tasks} tasks"
         return f"No significant difference on the {tasks}{detectable}"
     p_values = [difference.p_corrected for difference in insignificant]
     lowest_p = describe_p(min(p for p in p_values if p is not None))
-    tasks = insignificant[0].task if n_tasks == 1 else f"any of {n_tasks} tasks"
+    tasks = label(insignificant[0]) if n_tasks == 1 else f"any of {n_tasks} tasks"
     p_label = HOLM_P if n_tasks == 1 else f"lowest {HOLM_P}"
     return (
         f"No significant difference between {first} and {second} on {tasks} "
@@ -358,7 +386,7 @@ def _describe_insignificant(
     )
 
 
-def _describe_mean(mean: Difference) -> str:
+def _describe_mean(mean: Difference, label: TaskLabel) -> str:
     """Return the sentence on the difference of two encoders' means over tasks.
 
     For example ``b is better by 1.20 points in the mean of 3 tasks (Holm p = .012)``.
@@ -366,14 +394,15 @@ def _describe_mean(mean: Difference) -> str:
     Args:
         mean: The difference of the means; its ``task`` is the label of the mean, and ``real`` means
             significant.
+        label: Labels the tasks.
     """
     better = mean.second if mean.difference > 0 else mean.first
     points = f"{100 * abs(mean.difference):.2f} points"
     p = f"{HOLM_P} {describe_p(mean.p_corrected)}"
     if mean.real:
-        return f"{better} is better by {points} in the {mean.task} ({p})"
-    detectable = _describe_detectable([mean])
-    return f"No significant difference in the {mean.task}: {points} ({p}){detectable}"
+        return f"{better} is better by {points} in the {label(mean)} ({p})"
+    detectable = _describe_detectable([mean], label)
+    return f"No significant difference in the {label(mean)}: {points} ({p}){detectable}"
 
 
 def _count(count: int, noun: str) -> str:
@@ -434,13 +463,12 @@ def _describe_methods(differences: Sequence[Difference]) -> list[str]:
     Args:
         differences: The differences of a comparison; ``method`` names the test of each.
     """
-    labels = label_tasks(differences)
+    label = label_tasks(differences)
     # A dict of labels keeps their order, each once.
     labels_by_method: dict[str, dict[str, None]] = {}
     for difference in differences:
         if difference.method is not None:
-            label = labels[difference.task, difference.split]
-            labels_by_method.setdefault(difference.method, {})[label] = None
+            labels_by_method.setdefault(difference.method, {})[label(difference)] = None
     methods = list(labels_by_method)
     if len(methods) > 1:
         methods = [f"{method} ({', '.join(tasks)})" for method, tasks in labels_by_method.items()]
@@ -475,8 +503,8 @@ def difference_columns(differences: Sequence[Difference]) -> tuple[list[str], li
 
     Columns in which every row has a dash are omitted.
     """
-    labels = label_tasks(differences)
-    rows = [_difference_row(difference, labels) for difference in differences]
+    label = label_tasks(differences)
+    rows = [_difference_row(difference, label) for difference in differences]
     filled = [
         column
         for column in range(len(DIFFERENCE_COLUMNS))
@@ -486,7 +514,7 @@ def difference_columns(differences: Sequence[Difference]) -> tuple[list[str], li
     return heads, [[row[column] for column in filled] for row in rows]
 
 
-def _difference_row(difference: Difference, labels: Mapping[tuple[str, str], str]) -> list[str]:
+def _difference_row(difference: Difference, label: TaskLabel) -> list[str]:
     """Return a row of a table of differences as text, with a cell per column.
 
     The columns are ``DIFFERENCE_COLUMNS``: task, both scores, difference, its 95% interval, p, p
@@ -495,7 +523,7 @@ def _difference_row(difference: Difference, labels: Mapping[tuple[str, str], str
 
     Args:
         difference: The difference.
-        labels: The labels of tasks in tables, by task and split.
+        label: Labels the tasks.
     """
     # A bound of 10 points or more is printed with one decimal only.
     bounds = [
@@ -510,7 +538,7 @@ def _difference_row(difference: Difference, labels: Mapping[tuple[str, str], str
         for score, deviation in zip(difference.scores, deviations, strict=True)
     ]
     return [
-        labels[difference.task, difference.split],
+        label(difference),
         *scores,
         _signed(100 * difference.difference, decimals=2),
         " to ".join(bounds) or "–",

@@ -20,7 +20,7 @@ from stsbench.boards.tables.table import STANDING_KINDS, Show, Table, TableColum
 from stsbench.core.errors import DataError, ProtocolError, look_up
 from stsbench.core.wording import escape_controls
 from stsbench.plots.draw import DotPoint, draw_dots, draw_panels
-from stsbench.significance.comparison import Comparison, Difference
+from stsbench.significance.comparison_record import Comparison, Difference
 from stsbench.significance.descriptions import (
     describe_comparison,
     describe_notes,
@@ -163,15 +163,14 @@ def draw_comparison(comparison: Comparison) -> Chart:
     """
     # The differences have the titles of tasks in place of their names.
     comparison = _use_titles(comparison)
-    # (task, split) -> label of the row.
-    labels = label_tasks(comparison.differences)
+    label = label_tasks(comparison.differences)
     dots = []
     for difference in comparison.differences:
         if difference.interval is None:
             continue
         low, high = difference.interval
         dot = DotPoint(
-            group=labels[difference.task, difference.split],
+            group=label(difference),
             series=f"{difference.second} - {difference.first}",
             value=100 * difference.difference,
             interval=(100 * low, 100 * high),
@@ -221,6 +220,16 @@ def draw_table(tables: Sequence[Table], show: Show | None = None, *, exact: bool
         if line.number_kind != "difference" or show == "difference"
     ]
     dots = list(_make_dots(lines, layout.columns))
+    # Columns of facts, such as the size of an encoder: a figure has scores alone.
+    omitted_heads = [
+        head
+        for column, head in zip(layout.columns, layout.heads, strict=True)
+        if column.kind not in (*PANEL_KINDS, *STANDING_KINDS)
+    ]
+    omitted_notes = tuple(f"{head}: " for head in omitted_heads)
+    notes = [note for note in layout.legend if not note.startswith(omitted_notes)]
+    if omitted_heads:
+        notes.append(f"only in tables: {', '.join(omitted_heads)}")
     # Each sign, and whether it is drawn: only then it is explained.
     is_drawn = {
         "● measured": any(dot.filled for dot in dots),
@@ -248,7 +257,7 @@ def draw_table(tables: Sequence[Table], show: Show | None = None, *, exact: bool
         },
         x_label=x_label,
         title=layout.caption,
-        notes=layout.legend,
+        notes=notes,
         has_zero_line=show == "difference",
     )
 
