@@ -217,9 +217,8 @@ def _is_or_are(*kinds: type) -> Callable[[object], bool]:
 
 def _is_number(kind: type, low: float, high: float = math.inf) -> Callable[[Any], bool]:
     """Return a check that a value is a number of a kind, no bool, from ``low`` to ``high``."""
-    return lambda value: (
-        isinstance(value, kind) and not isinstance(value, bool) and low <= value <= high
-    )
+    is_of_kind = _is(kind)
+    return lambda value: is_of_kind(value) and not isinstance(value, bool) and low <= value <= high
 
 
 NAME = ArgumentKind(_is(str), expected="a name")

@@ -214,9 +214,9 @@ def test_what_is_no_score_is_one_line(place):
         (lambda first, second: 1.0, "an array of shape .., not an array .8,. of a number for each"),
         (lambda first, second: [1.0] * 7, "an array of shape .7,., not an array .8,. of a number"),
     ]
-    for function, message in in_batches:
+    for batch_function, message in in_batches:
         with pytest.raises(StsbenchError, match=f"encoder 'lambda' returned {message}"):
-            stsbench.evaluate_pairs(function, "pets", batch_size=8, **options)
+            stsbench.evaluate_pairs(batch_function, "pets", batch_size=8, **options)
     with pytest.raises(StsbenchError, match="'x' scores no pairs"):
         stsbench.evaluate_pairs("x", "pets", **options)
 
