@@ -132,12 +132,13 @@ def make_grid_columns(
     n_versions = Counter(map(_without_version, parts))
     # By task and split: the number of protocols. Each key of n_versions is of another one.
     n_protocols = Counter((part.task, part.split) for part in n_versions)
+    # A head need not name ``test`` or ``all`` unless its task was scored on both.
+    n_default_splits = Counter(task for task, split in n_protocols if split in DEFAULT_SPLITS)
     columns = []
     for part in parts:
         head = part.task
-        # Empty for ``test`` and ``all``, which a head need not name.
-        if split := _shown_split(part):
-            head += f" ({split})"
+        if _shown_split(part) or n_default_splits[part.task] > 1:
+            head += f" ({part.split})"
         if n_protocols[part.task, part.split] > 1:
             head += f", {part.protocol_name}"
         if n_versions[_without_version(part)] > 1:

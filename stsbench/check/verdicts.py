@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from stsbench.check.lock import CheckSide, LockedCell
 from stsbench.core.errors import StsbenchError, UnknownName
+from stsbench.core.names import split_all_params
 from stsbench.core.provenance import is_same_encoder
 from stsbench.significance.margins import MarginVerdict
 
@@ -327,7 +328,8 @@ def difference_class(new: LockedCell, old: LockedCell) -> str:
 
     * ``same``: encoder, device, number type and package versions are the same, and no side has a
       reduced precision (float16, bfloat16 or int8);
-    * ``changed``: the encoder is another one;
+    * ``changed``: the encoder is another one; it counts as the same one in another precision if
+      its revision and its name are the same, apart from a parameter ``dtype`` in the name;
     * ``probe`` and ``probe-few``: neither of these, and the protocol (the way of scoring) trains a
       classifier on embeddings, which amplifies small differences; ``probe-few`` on a task of fewer
       than ``SMALL_TASK_ITEMS`` items, where they count more;
@@ -343,15 +345,27 @@ def difference_class(new: LockedCell, old: LockedCell) -> str:
     reduced_precision = any(cell.dtype in REDUCED_PRECISION for cell in (new, old))
     if same_encoder and new.environment == old.environment and not reduced_precision:
         return "same"
-    # An encoder in another precision has another fingerprint: if number types differ and one is
-    # reduced, both sides count as the same encoder.
-    differs_in_precision = reduced_precision and new.dtype != old.dtype
+    # An encoder in another precision has another fingerprint. Then its name and its revision say
+    # whether both sides are the same encoder.
+    differs_in_precision = (
+        reduced_precision
+        and new.dtype != old.dtype
+        and new.revision == old.revision
+        and _split_without_dtype(new.encoder) == _split_without_dtype(old.encoder)
+    )
     if not same_encoder and not differs_in_precision:
         return "changed"
     # Protocols without a similarity train a classifier or a regressor on the embeddings.
     if "similarity" not in new.protocol:
         return "probe-few" if new.n < SMALL_TASK_ITEMS else "probe"
     return "half" if reduced_precision else "other-machine"
+
+
+def _split_without_dtype(encoder: str) -> tuple[str, dict[str, Any]]:
+    """Return an encoder's name without its parameters, and their values without ``dtype``."""
+    stem, params = split_all_params(encoder)
+    params.pop("dtype", None)
+    return stem, params
 
 
 def parse_tolerances(texts: Sequence[str]) -> dict[str, Tolerance]:

@@ -47,7 +47,7 @@ def describe_comparison(comparison: Comparison) -> list[str]:
             names = " and ".join(names_with_one_seed)
             warning = f" {names}: one training seed, so this says nothing of the recipe."
         sentences = _warnings_of_two_seeds(first, second, differences)
-        sentences += _sentences_on_results(first, second, differences)
+        sentences += _sentences_on_results(first, second, differences, comparison.level)
         if comparison.margin is not None:
             sentences += _sentences_on_margin(first, second, differences, comparison.margin)
         if comparison.plan is not None:
@@ -100,7 +100,9 @@ def label_tasks(differences: Sequence[Difference]) -> Mapping[tuple[str, str], s
     }
 
 
-def _sentences_on_results(first: str, second: str, differences: Sequence[Difference]) -> list[str]:
+def _sentences_on_results(
+    first: str, second: str, differences: Sequence[Difference], level: float
+) -> list[str]:
     """Return the sentences on which differences of one pair of encoders are significant.
 
     They name, in this order: the tasks on which each encoder is better, the tasks without a
@@ -112,6 +114,7 @@ def _sentences_on_results(first: str, second: str, differences: Sequence[Differe
         differences: The differences of the pair, second minus first. ``p`` is None without a test,
             ``real`` means significant, ``lacks_seeds`` that one encoder has one training seed and
             the other several.
+        level: The level of significance.
     """
     labels = label_tasks(differences)
     on_tasks = [difference for difference in differences if not difference.is_average]
@@ -132,7 +135,9 @@ def _sentences_on_results(first: str, second: str, differences: Sequence[Differe
                 count = f"{len(won)} of {_count(len(on_tasks), 'task')}: "
             sentences.append(f"{winner} is better than {loser} on {count}{tasks}")
     if insignificant:
-        sentences.append(_describe_insignificant(first, second, insignificant, len(significant)))
+        sentences.append(
+            _describe_insignificant(first, second, insignificant, len(significant), level)
+        )
     sentences += _sentences_without_verdict(first, second, differences)
     untested = [
         labels[difference.task, difference.split]
@@ -142,7 +147,7 @@ def _sentences_on_results(first: str, second: str, differences: Sequence[Differe
     if untested:
         sentences.append(f"No paired test is known for {', '.join(untested)}")
     sentences += [
-        _describe_mean(difference)
+        _describe_mean(difference, level)
         for difference in differences
         if difference.is_average and difference.p is not None
     ]
@@ -329,7 +334,11 @@ def _describe_correction(comparison: Comparison) -> list[str]:
 
 
 def _describe_insignificant(
-    first: str, second: str, insignificant: Sequence[Difference], n_significant: int
+    first: str,
+    second: str,
+    insignificant: Sequence[Difference],
+    n_significant: int,
+    level: float,
 ) -> str:
     """Return the sentence on the tasks without a significant difference of two encoders.
 
@@ -342,6 +351,7 @@ def _describe_insignificant(
         second: The name of the second encoder.
         insignificant: The differences on the tasks without a significant one.
         n_significant: The number of other tasks, with a significant difference.
+        level: The level of significance.
     """
     n_tasks = len(insignificant)
     detectable = _describe_detectable(insignificant)
@@ -349,7 +359,7 @@ def _describe_insignificant(
         tasks = "other task" if n_tasks == 1 else f"other {n_tasks} tasks"
         return f"No significant difference on the {tasks}{detectable}"
     p_values = [difference.p_corrected for difference in insignificant]
-    lowest_p = describe_p(min(p for p in p_values if p is not None))
+    lowest_p = describe_p(min(p for p in p_values if p is not None), level)
     tasks = insignificant[0].task if n_tasks == 1 else f"any of {n_tasks} tasks"
     p_label = HOLM_P if n_tasks == 1 else f"lowest {HOLM_P}"
     return (
@@ -358,7 +368,7 @@ def _describe_insignificant(
     )
 
 
-def _describe_mean(mean: Difference) -> str:
+def _describe_mean(mean: Difference, level: float) -> str:
     """Return the sentence on the difference of two encoders' means over tasks.
 
     For example ``b is better by 1.20 points in the mean of 3 tasks (Holm p = .012)``.
@@ -366,10 +376,11 @@ def _describe_mean(mean: Difference) -> str:
     Args:
         mean: The difference of the means; its ``task`` is the label of the mean, and ``real`` means
             significant.
+        level: The level of significance.
     """
     better = mean.second if mean.difference > 0 else mean.first
     points = f"{100 * abs(mean.difference):.2f} points"
-    p = f"{HOLM_P} {describe_p(mean.p_corrected)}"
+    p = f"{HOLM_P} {describe_p(mean.p_corrected, level)}"
     if mean.real:
         return f"{better} is better by {points} in the {mean.task} ({p})"
     detectable = _describe_detectable([mean])
@@ -470,13 +481,16 @@ def _describe_probes(differences: Sequence[Difference]) -> list[str]:
     ]
 
 
-def difference_columns(differences: Sequence[Difference]) -> tuple[list[str], list[list[str]]]:
+def difference_columns(
+    differences: Sequence[Difference], level: float = USUAL_LEVEL
+) -> tuple[list[str], list[list[str]]]:
     """Return the heads and the rows of a table of differences as text, one row per difference.
 
-    Columns in which every row has a dash are omitted.
+    Columns in which every row has a dash are omitted. A p-value beside ``level``, the level of
+    significance, is printed with enough decimals to show on which side of it it is.
     """
     labels = label_tasks(differences)
-    rows = [_difference_row(difference, labels) for difference in differences]
+    rows = [_difference_row(difference, labels, level) for difference in differences]
     filled = [
         column
         for column in range(len(DIFFERENCE_COLUMNS))
@@ -486,7 +500,9 @@ def difference_columns(differences: Sequence[Difference]) -> tuple[list[str], li
     return heads, [[row[column] for column in filled] for row in rows]
 
 
-def _difference_row(difference: Difference, labels: Mapping[tuple[str, str], str]) -> list[str]:
+def _difference_row(
+    difference: Difference, labels: Mapping[tuple[str, str], str], level: float
+) -> list[str]:
     """Return a row of a table of differences as text, with a cell per column.
 
     The columns are ``DIFFERENCE_COLUMNS``: task, both scores, difference, its 95% interval, p, p
@@ -496,6 +512,7 @@ def _difference_row(difference: Difference, labels: Mapping[tuple[str, str], str
     Args:
         difference: The difference.
         labels: The labels of tasks in tables, by task and split.
+        level: The level of significance.
     """
     # A bound of 10 points or more is printed with one decimal only.
     bounds = [
@@ -514,8 +531,8 @@ def _difference_row(difference: Difference, labels: Mapping[tuple[str, str], str
         *scores,
         _signed(100 * difference.difference, decimals=2),
         " to ".join(bounds) or "–",
-        format_p(difference.p),
-        format_p(difference.p_corrected),
+        format_p(difference.p, level),
+        format_p(difference.p_corrected, level),
         difference.margin_verdict or "–",
     ]
 

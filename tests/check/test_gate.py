@@ -56,7 +56,8 @@ def locked(*results: Result) -> CheckSide:
 
 
 def made(score: float = 0.5, task: str = "sts12", **changes: Any) -> Result:
-    return make_result("minilm", task, score, **{"run": RUN, "n": 3108, **changes})
+    encoder = changes.pop("encoder", "minilm")
+    return make_result(encoder, task, score, **{"run": RUN, "n": 3108, **changes})
 
 
 def outcomes(report: CheckReport) -> list[tuple[str, str]]:
@@ -77,6 +78,10 @@ def outcomes(report: CheckReport) -> list[tuple[str, str]]:
         ({"run": {**RUN, "dtype": "float16"}, "fingerprint": "x"}, {"run": BF16}, "half", 0.1),
         ({"run": {**RUN, "dtype": "int8"}, "fingerprint": "x"}, {}, "half", 0.1),
         ({"run": BF16, "fingerprint": "x"}, {"run": BF16}, "changed", 0.01),
+        ({"run": BF16, "encoder": "minilm+dtype=bfloat16"}, {}, "half", 0.1),
+        ({"run": BF16, "encoder": "glove"}, {}, "changed", 0.01),
+        ({"run": BF16, "encoder": "minilm+pooling=max+dtype=bfloat16"}, {}, "changed", 0.01),
+        ({"run": BF16, "fingerprint": "x", "revision": "r"}, {}, "changed", 0.01),
         ({"fingerprint": "x"}, {}, "changed", 0.01),
         ({"fingerprint": None}, {"fingerprint": None}, "changed", 0.01),
         ({"fingerprint": "x", "run": {**RUN, "dtype": None}}, {}, "changed", 0.01),

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from scipy import stats
 
 from stsbench.api.selection import select_results
+from stsbench.boards.render.figures import render_comparison
 from stsbench.cli.wording import notes_with_commands
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, ProtocolError, UnknownName
@@ -548,6 +549,28 @@ def test_a_p_value_is_printed_as_people_read_it(p, text):
 )  # fmt: skip
 def test_a_p_value_has_as_many_decimals_as_its_level_needs(p, level, text):
     assert format_p(p, level) == text
+
+
+@pytest.mark.parametrize("is_average", [False, True])
+def test_a_p_value_just_above_the_level_of_a_comparison_is_not_printed_as_the_level(is_average):
+    a, b = probe("a", "mr", [1] * 30 + [0] * 10), probe("b", "mr", [1] * 20 + [0] * 18 + [1] * 2)
+    strict = compare({"a": [a], "b": [b]}, settings=TestSettings(n_permutations=99, level=0.01))
+    differences = [
+        replace_fields(
+            difference,
+            p=0.0101,
+            p_corrected=0.0101,
+            real=False,
+            tasks=("mr", "cr") if is_average else ("mr",),
+        )
+        for difference in strict.differences
+    ]
+    near = replace_fields(strict, differences=differences)
+    (sentence,) = describe_comparison(near)
+    assert "Holm p = .0101" in sentence
+    assert ".0101 & .0101" in render_comparison(near, "latex")
+    heads, rows = difference_columns(near.differences, near.level)
+    assert rows[0][heads.index("Holm p")] == ".0101"
 
 
 def test_seeds_of_training_and_evaluation_are_seeds_of_training():

@@ -276,20 +276,24 @@ def _divide_blocks(layout: Layout, max_lines: int) -> list[list[LayoutBlock]]:
     """Divide a printed table into as few parts of at most ``max_lines`` lines as possible.
 
     A table consists of blocks of lines with a title. A block that is divided has its title in each
-    part. A part is a list of blocks.
+    part. The lines of a row are in one part, also if they are more than ``max_lines``. A part is a
+    list of blocks.
     """
     parts: list[list[LayoutBlock]] = [[]]
     lines_left = max_lines
     for block in layout.blocks:
         lines = list(block.lines)
         while lines:
-            if lines_left == 0:
+            # A part may end where a row does.
+            row_ends = [end for end in range(1, len(lines)) if not lines[end].continues_row]
+            row_ends.append(len(lines))
+            if row_ends[0] > lines_left and parts[-1]:
                 parts.append([])
                 lines_left = max_lines
-            part_lines = lines[:lines_left]
-            parts[-1].append(replace(block, lines=part_lines))
-            lines = lines[lines_left:]
-            lines_left -= len(part_lines)
+            end = max((end for end in row_ends if end <= lines_left), default=row_ends[0])
+            parts[-1].append(replace(block, lines=lines[:end]))
+            lines = lines[end:]
+            lines_left -= end
     return parts
 
 
