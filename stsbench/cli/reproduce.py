@@ -180,8 +180,8 @@ def _forecast_trials(reproduction: Reproduction) -> ReproductionForecast:
     """Forecast how long the trainings of a paper's table take; nothing is trained.
 
     Recipes that differ in fractions alone, such as the learning rate, take equally long. A training
-    gets the time that a complete training of such a recipe took: of several the last one, also for
-    a training that is complete itself. Without a complete one the time is unknown, None.
+    that is not complete gets the time that a complete training of such a recipe took: of several
+    the last one. Without a complete one the time is unknown, None.
 
     Args:
         reproduction: The trainings, each a trial: one recipe with one seed. The ``state`` of a
@@ -194,12 +194,14 @@ def _forecast_trials(reproduction: Reproduction) -> ReproductionForecast:
 
     # By a text that is equal for recipes whose trainings take equally long.
     seconds_by_cost: dict[str, float | None] = {}
+    seconds_by_folder: dict[Path, float | None] = {}
     # Dicts and sets of texts, so that each message is printed, and each requirement checked, once.
     missing: dict[str, None] = {}
     checked: set[str] = set()
     for trial in reproduction.trials:
         if trial.state == "complete":
             seconds = TrainedRun.read(trial.plan.folder).run.seconds
+            seconds_by_folder[trial.plan.folder] = seconds
             seconds_by_cost[_cost_key(trial.plan.card)] = seconds
             continue
         card = trial.plan.card
@@ -214,7 +216,9 @@ def _forecast_trials(reproduction: Reproduction) -> ReproductionForecast:
             run=trial.plan.name,
             seed=trial.plan.seed,
             state=trial.state,
-            seconds=seconds_by_cost.get(_cost_key(trial.plan.card)),
+            seconds=seconds_by_folder.get(
+                trial.plan.folder, seconds_by_cost.get(_cost_key(trial.plan.card))
+            ),
         )
         for trial in reproduction.trials
     ]
