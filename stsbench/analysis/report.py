@@ -15,7 +15,7 @@ from stsbench.boards.render.figures import make_comparison_layouts
 from stsbench.boards.render.html import fill_template, render_page, render_tables
 from stsbench.boards.tables.layout import Layout
 from stsbench.boards.tables.table import Table
-from stsbench.significance.comparison import Comparison
+from stsbench.significance.comparison_record import Comparison
 
 MAX_ROWS = 60
 """The maximum number of rows of a figure's table in the page."""

@@ -40,7 +40,8 @@ from stsbench.results.folder import read_item_columns, write_result
 from stsbench.results.groups import EncoderResults, group_by_encoder, seed_means
 from stsbench.results.record import Result, items_path, protocol_key
 from stsbench.results.signature import ComparedPart, compared_part, format_signature
-from stsbench.significance.comparison import Comparison, TestSettings, compare
+from stsbench.significance.comparison import compare
+from stsbench.significance.comparison_record import Comparison, TestSettings
 from stsbench.significance.descriptions import describe_comparison
 from stsbench.significance.means import compute_mean_interval
 

@@ -25,12 +25,8 @@ from stsbench.core.wording import format_count
 from stsbench.numbers.statistics import Float64Array
 from stsbench.results.folder import read_item_columns
 from stsbench.results.record import Result
-from stsbench.significance.comparison import (
-    MeasuredDifference,
-    TestSettings,
-    compare_on_task,
-    mean_difference,
-)
+from stsbench.significance.comparison import compare_on_task, mean_difference
+from stsbench.significance.comparison_record import MeasuredDifference, TestSettings
 from stsbench.significance.differences import MAX_CORRELATION_DIFFERENCE, EstimatedDifference
 from stsbench.significance.margins import smallest_detectable
 

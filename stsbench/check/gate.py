@@ -38,7 +38,7 @@ from stsbench.core.errors import StsbenchError
 from stsbench.core.grouping import group_by
 from stsbench.results.record import protocol_key
 from stsbench.results.signature import describe_mismatch
-from stsbench.significance.comparison import TestSettings
+from stsbench.significance.comparison_record import TestSettings
 from stsbench.significance.descriptions import describe_p
 from stsbench.significance.margins import margin_verdict
 from stsbench.significance.paired import correct_by_holm

@@ -24,7 +24,7 @@ from stsbench.core.errors import look_up
 from stsbench.plots.labels import figure_width
 
 if TYPE_CHECKING:
-    from stsbench.significance.comparison import Comparison, Difference
+    from stsbench.significance.comparison_record import Comparison, Difference
 
 
 def compare_command(

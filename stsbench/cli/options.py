@@ -214,6 +214,14 @@ TasksToScore = Annotated[
 ]
 OnlyTasks = Annotated[str | None, _option("Only these tasks and suites.", "--tasks -t", task_names)]
 OneTask = Annotated[str, _option("The task whose sentences to use.", "--tasks -t", task_names)]
+TaskOfReport = Annotated[
+    str | None,
+    _option(
+        "The task whose sentences the figures use; default stsb, or the first of another suite.",
+        "--tasks -t",
+        task_names,
+    ),
+]
 SuiteName = Annotated[
     str | None,
     _option(

@@ -37,7 +37,7 @@ def report_command(
     figures: opt.Figures = (
         "alignment, similarity, spectrum, layers, errors, neighbours, robustness, map"
     ),
-    tasks: opt.OneTask = "stsb",
+    tasks: opt.TaskOfReport = None,
     suite: opt.SuiteOfReport = "sts",
     title: opt.Title = "Sentence encoders",
     out: opt.ReportFile = Path("report.html"),
@@ -67,14 +67,15 @@ def report_command(
     # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     # A wrong name is refused before minutes of work.
-    find_suite(suite, catalogue)
+    suite_tasks = find_suite(suite, catalogue).tasks
+    task = tasks or ("stsb" if "stsb" in suite_tasks else suite_tasks[0])
     analyses = {name: make_analysis(name, parameters={}) for name in split_names(figures)}
     store_folder = resolve_store(store, no_store=no_store)
     plan = plan_encoders(
         encoder,
         results,
         catalogue,
-        tasks=tasks,
+        tasks=task,
         data=data,
         store=store_folder,
     )
@@ -154,8 +155,8 @@ def _make_boards(
 
 
 def _add_failure(missing: list[str], figure: str, label: str, error: Exception) -> None:
-    """Append an error of a figure to what is missing; the encoder's or task's label is omitted."""
-    missing.append(f"{figure}: {describe_error_line(error)}")
+    """Append an error of a figure to what is missing; the label is the encoder's or the task's."""
+    missing.append(f"{figure} of {label}: {describe_error_line(error)}")
 
 
 @contextmanager

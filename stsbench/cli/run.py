@@ -87,6 +87,7 @@ def run_command(
     from stsbench.bench.plan import CleanScoreSettings, RunPlan
     from stsbench.bench.run import EXECUTORS
     from stsbench.cli.variants import expand_variants
+    from stsbench.data.task import DEFAULT_SUITE, QUICKSTART_SUITE
     from stsbench.encoders.accelerator import resolve_devices
     from stsbench.encoders.backends import check_device
 
@@ -124,7 +125,7 @@ def run_command(
         params=params,
         catalogue=catalogue,
         results_folder=results,
-        tasks=tasks or ("sts" if specs else "quickstart"),
+        tasks=tasks or (DEFAULT_SUITE if specs else QUICKSTART_SUITE),
         protocol=protocol,
         data=data,
         split=split,

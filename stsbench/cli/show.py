@@ -640,8 +640,12 @@ def describe_training(name: str, card: RecipeCard, catalogue: Catalogue) -> str:
         start = f"from --base FOLDER ({base.note})"
     else:
         start = SCRATCH
+    words = ["stsbench", "train", name]
+    if catalogue.is_own("trainers", name.partition("+")[0]):
+        for folder in catalogue.folders:
+            words += ["--cards", str(folder)]
     text = _describe_corpus(corpus, catalogue)
-    return f"'stsbench train {shlex.quote(name)}', {start}, on {text}"
+    return f"'{shlex.join(words)}', {start}, on {text}"
 
 
 def _describe_corpus(corpus: str, catalogue: Catalogue) -> str:

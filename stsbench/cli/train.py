@@ -129,7 +129,7 @@ def train_command(
         plans,
         launcher=on,
         devices=devices,
-        card_options=retype_options(context, "--cards"),
+        run_options=retype_options(context, "--cards", "--data"),
         as_json=as_json,
     )
     return 0
@@ -183,7 +183,7 @@ def _train(
     plans: Sequence[TrainPlan],
     launcher: str,
     devices: int | None,
-    card_options: Sequence[str],
+    run_options: Sequence[str],
     *,
     as_json: bool,
 ) -> None:
@@ -197,7 +197,7 @@ def _train(
         launcher: The value of ``--on``: "local", or "ray" for a cluster of the library Ray, which
             an address may follow, as in "ray://HOST:PORT".
         devices: How many devices train together; None for the launcher's default.
-        card_options: The words ``--cards DIR`` of the user's own cards, for the command that is
+        run_options: The words of the user's ``--cards`` and ``--data``, for the command that is
             printed.
         as_json: Whether to print JSON.
     """
@@ -234,7 +234,25 @@ def _train(
     # 'stsbench run' finds names only in the user's folder of runs.
     has_name = plans[0].out.resolve() == settings.runs_folder().resolve()
     specs = [plans[0].name] if has_name else [str(plan.folder) for plan in plans]
-    print_text(f"score it: {shlex.join(['stsbench', 'run', *specs, *card_options])}")
+    words = ["stsbench", "run", *specs, *_task_options(plans[0]), *run_options]
+    print_text(f"score it: {shlex.join(words)}")
+
+
+def _task_options(plan: TrainPlan) -> list[str]:
+    """Return the option to score a run on the suite quickstart, if it was trained without data.
+
+    That is so if stsbench ships the task on which weights were selected, and data of the suite that
+    is scored by default are missing; otherwise the option is not needed and nothing is returned.
+    """
+    from stsbench.data.task import DEFAULT_SUITE, QUICKSTART_SUITE, list_available
+
+    catalogue = plan.catalogue
+    if catalogue.task(plan.card.selection.task).package is None:
+        return []
+    available_tasks = list_available(catalogue, plan.data)
+    if set(catalogue.suites()[DEFAULT_SUITE].tasks) <= set(available_tasks):
+        return []
+    return ["--tasks", QUICKSTART_SUITE]
 
 
 def _print_runs(runs: Sequence[TrainedRun], finished_folders: Sequence[Path]) -> None:

@@ -30,7 +30,8 @@ ADVICE_BY_ACTION: Mapping[str, str] = {
     "lock": "'stsbench lock{options}' makes one",
     "texts": "'stsbench texts TASK --out FILE' lists the sentences of a task",
     "pairs": "'stsbench texts TASK --pairs --out FILE' lists the pairs of a task",
-    "draft": "or, for your own data, make the card again: stsbench new task FILE --force",
+    "draft": "or, for your own data, make the card again with the same options: "
+    "stsbench new task FILE --force",
     "make": "'stsbench data make{options}' makes it",
     "convert-coco": "'stsbench data convert-coco{options}' reads the published pickles",
 }

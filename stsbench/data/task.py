@@ -615,6 +615,10 @@ def expand_names(names: str | Sequence[str], catalogue: Catalogue) -> list[str]:
 
 AVAILABLE = "available"
 """The name that stands for all tasks whose data are on this machine."""
+DEFAULT_SUITE = "sts"
+"""The suite on which an encoder is scored if no tasks are named."""
+QUICKSTART_SUITE = "quickstart"
+"""The suite whose data come with stsbench."""
 
 
 def list_available(catalogue: Catalogue, data: Path | None) -> list[str]:

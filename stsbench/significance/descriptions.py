@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from stsbench.results.signature import format_each_protocol, protocol_part
-from stsbench.significance.comparison import Comparison, Difference
+from stsbench.significance.comparison_record import Comparison, Difference
 from stsbench.significance.differences import MAX_CORRELATION_DIFFERENCE
 from stsbench.significance.margins import MarginVerdict
 from stsbench.significance.paired import PERMUTATIONS

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from stsbench.numbers.similarity import paired_cosine, unit_rows
 from stsbench.numbers.statistics import Float64Array
-from stsbench.significance.comparison import Comparison
+from stsbench.significance.comparison_record import Comparison
 
 Matrix = npt.NDArray[np.floating]
 Sentences = Sequence[tuple[str, str]]

@@ -16,7 +16,7 @@ from stsbench.numbers.intervals import variance_estimators
 from stsbench.numbers.statistics import BoolArray, Float64Array, IntArray
 from stsbench.numbers.tails import SummedVariances, upper_tails
 from stsbench.results.record import Result, protocol_key
-from stsbench.significance.comparison import TestSettings
+from stsbench.significance.comparison_record import TestSettings
 from stsbench.significance.differences import (
     TIE_TOLERANCE,
     ScoreSample,

@@ -8,7 +8,8 @@ import stsbench
 from stsbench.api.calls import compare as compare_encoders
 from stsbench.api.results import EncoderComparison, Results
 from stsbench.core.errors import StsbenchError, UnknownName
-from stsbench.significance.comparison import TestSettings, compare
+from stsbench.significance.comparison import compare
+from stsbench.significance.comparison_record import TestSettings
 from tests.api.notebook import page_of
 from tests.encoders.fakes import Plain
 

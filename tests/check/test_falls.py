@@ -19,7 +19,7 @@ from stsbench.check.verdicts import CheckReport, Verdict
 from stsbench.core.cards import Suite
 from stsbench.core.errors import StsbenchError
 from stsbench.results.record import Result
-from stsbench.significance.comparison import TestSettings
+from stsbench.significance.comparison_record import TestSettings
 from stsbench.significance.descriptions import describe_p
 from stsbench.significance.differences import EstimatedDifference
 from tests.boards.scored import RUN, drawn, sts

@@ -33,7 +33,8 @@ from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError, UnknownName
 from stsbench.results.record import Result
-from stsbench.significance.comparison import TestSettings, compare
+from stsbench.significance.comparison import compare
+from stsbench.significance.comparison_record import TestSettings
 from stsbench.significance.descriptions import describe_p
 from tests.boards.scored import RUN, SENTEVAL, drawn, probe, sts, write
 from tests.boards.shown import STS

@@ -12,7 +12,8 @@ import pytest
 from stsbench.check.lock import PackedColumn, pack_tested_column, unpack_column
 from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.results.record import Result
-from stsbench.significance.comparison import TestSettings, compare
+from stsbench.significance.comparison import compare
+from stsbench.significance.comparison_record import TestSettings
 from tests.boards.scored import SENTEVAL, drawn, sts
 from tests.made import SIMCSE
 

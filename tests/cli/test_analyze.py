@@ -71,8 +71,16 @@ def test_a_page_of_results_and_figures(stsbench, tmp_path):
         and 'id="figure-layers"' not in text
     )
     assert '<table id="t1"' in text, err
-    problem = "encoder 'hashed' has no layers"
-    assert f"layers: {problem}" in err and f"layers: {html.escape(problem)}" in text
+    problem = "layers of hashed: encoder 'hashed' has no layers"
+    assert problem in err and html.escape(problem) in text
+
+
+def test_figures_use_a_task_of_the_suite_if_none_is_named(stsbench, tmp_path):
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
+    stsbench.fine("run", *HASHED, "--tasks", "quickstart-en")
+    stsbench.fine("report", *HASHED, "--suite", "quickstart", "--figures", "similarity")
+    text = (tmp_path / "report.html").read_text()
+    assert 'id="figure-similarity"' in text and "quickstart-en" in text
 
 
 def test_where_there_is_nothing_no_page_is_written(stsbench, tmp_path):
@@ -125,8 +133,8 @@ def test_encoders_that_give_no_figure_leave_those_of_the_others(stsbench, tmp_pa
     assert [line.removeprefix("stsbench: not in the report: ") for line in err.splitlines()] == [
         "scores.npy: 'scores.npy' is a file, not an encoder; if it holds embeddings, give "
         "file:scores.npy",
-        f"similarity: {problem}",
-        f"spectrum: {problem}",
+        f"similarity of similarities:scores.npy: {problem}",
+        f"spectrum of similarities:scores.npy: {problem}",
     ]
     text = (tmp_path / "report.html").read_text()
     assert 'id="figure-similarity"' in text and 'id="figure-spectrum"' in text

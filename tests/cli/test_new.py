@@ -159,9 +159,13 @@ def test_a_method_trains_at_once(stsbench, masked_lm):
     assert words == ["train", "some_idea", "--base", "minilm", "--cards", "cards"]
     done = stsbench(*[masked_lm if word == "minilm" else word for word in words])
     assert done.code == 0, done.err
-    assert done.out.endswith("score it: stsbench run some_idea --cards cards\n")
+    # It needs no data, and so does the command that scores it.
+    assert done.out.endswith("score it: stsbench run some_idea --tasks quickstart --cards cards\n")
     scored = stsbench(*last(done.out.replace("score it: ", "")), "-t", "quickstart-en")
     assert scored.code == 0, scored.err
+    assert "'stsbench train some_idea --cards cards'" in stsbench.fine(
+        "show", "some_idea", "--cards", "cards"
+    )
     # The second class of the module trains on plain sentences, by two dropout masks.
     recipe = Path("cards/trainers/some_idea.toml")
     text = recipe.read_text().replace("some_idea:SomeIdea", "some_idea:SomeIdeaOfText")

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from stsbench.results.record import Result
-from stsbench.significance.comparison import TestSettings
+from stsbench.significance.comparison_record import TestSettings
 from tests.boards.scored import drawn, sts
 
 FEW = TestSettings(n_permutations=99)

@@ -24,12 +24,8 @@ from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.results.folder import ResultFolder, read_folder
 from stsbench.results.groups import EncoderDirectory
 from stsbench.results.record import Result, items_path
-from stsbench.significance.comparison import (
-    Comparison,
-    Difference,
-    TestSettings,
-    compare,
-)
+from stsbench.significance.comparison import compare
+from stsbench.significance.comparison_record import Comparison, Difference, TestSettings
 from stsbench.significance.descriptions import (
     describe_comparison,
     describe_p,

@@ -21,7 +21,8 @@ from stsbench.numbers.dependence import ItemDependence
 from stsbench.numbers.intervals import StandardError
 from stsbench.numbers.statistics import spearman_influence
 from stsbench.numbers.tails import SummedVariances, upper_tails
-from stsbench.significance.comparison import Comparison, compare
+from stsbench.significance.comparison import compare
+from stsbench.significance.comparison_record import Comparison
 from stsbench.significance.descriptions import (
     describe_comparison,
     describe_notes,

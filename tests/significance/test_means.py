@@ -23,7 +23,8 @@ from stsbench.numbers.intervals import agreement_interval
 from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.results.folder import read_states
 from stsbench.results.record import Result, digest_columns, items_path
-from stsbench.significance.comparison import TestSettings, compare
+from stsbench.significance.comparison import compare
+from stsbench.significance.comparison_record import TestSettings
 from stsbench.significance.items import TaskItems, join_items
 from stsbench.significance.letters import MAX_GROUPS, assign_letters
 from stsbench.significance.means import (

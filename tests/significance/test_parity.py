@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from stsbench.significance.comparison import Comparison, Difference, compare
+from stsbench.significance.comparison import compare
+from stsbench.significance.comparison_record import Comparison, Difference
 from stsbench.significance.parity import (
     DIFFERENT,
     PRACTICAL,

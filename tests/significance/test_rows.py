@@ -16,7 +16,8 @@ from stsbench.numbers.statistics import spearman, spearman_influence
 from stsbench.results.folder import read_folder, write_result
 from stsbench.results.record import Result, digest_columns, items_path
 from stsbench.significance import ranks, rows as module
-from stsbench.significance.comparison import TestSettings, compare
+from stsbench.significance.comparison import compare
+from stsbench.significance.comparison_record import TestSettings
 from stsbench.significance.ranks import rank_rows
 from stsbench.significance.rows import InfluenceCache, ItemInfluences, compute_influences
 from tests.boards.scored import sts

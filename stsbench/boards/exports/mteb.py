@@ -80,7 +80,10 @@ def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> E
         if complete_cells:
             complete_cells_by_path[path] = complete_cells
     if not complete_cells_by_path:
-        raise DataError(f"nothing to export: {next(iter(omitted), 'there are no results')}")
+        raise DataError(
+            f"nothing to export: {next(iter(omitted), 'there are no results')}",
+            hint="the suite sts-mteb has the tasks with the data of MTEB's",
+        )
     paths = [
         write_atomically(path, _encode_json(_task_content(cells)))
         for path, cells in complete_cells_by_path.items()

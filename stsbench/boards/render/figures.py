@@ -20,7 +20,7 @@ from stsbench.boards.tables.table import STANDING_KINDS, Show, Table, TableColum
 from stsbench.core.errors import DataError, ProtocolError, look_up
 from stsbench.core.wording import escape_controls
 from stsbench.plots.draw import DotPoint, draw_dots, draw_panels
-from stsbench.significance.comparison import Comparison, Difference
+from stsbench.significance.comparison_record import Comparison, Difference
 from stsbench.significance.descriptions import (
     describe_comparison,
     describe_notes,

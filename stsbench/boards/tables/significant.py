@@ -12,7 +12,8 @@ from stsbench.boards.tables.table import ABOVE, AVERAGE, BELOW, EXACT, ColumnSpe
 from stsbench.core.errors import DataError
 from stsbench.results.record import Result
 from stsbench.results.signature import protocol_part
-from stsbench.significance.comparison import Difference, TestSettings, compare
+from stsbench.significance.comparison import compare
+from stsbench.significance.comparison_record import Difference, TestSettings
 from stsbench.significance.paired import correct_by_holm
 
 

@@ -28,7 +28,7 @@ from stsbench.results.folder import describe_missing_columns, make_rescore_remed
 from stsbench.results.record import Result
 
 if TYPE_CHECKING:
-    from stsbench.significance.comparison import TestSettings
+    from stsbench.significance.comparison_record import TestSettings
     from stsbench.significance.ranks import Standings
     from stsbench.significance.rows import ProgressCallback
 

@@ -625,10 +625,13 @@ class Corpus:
         """
         missing = [name for name in names if name not in self.columns]
         if missing:
+            hint = "choose a corpus with these columns, or give those of your file these names"
+            if missing == ["text"]:
+                hint += ", or take each text of a row alone: `params=sentences=true`"
             raise DataError(
                 f"corpus '{self.name}' has no {' and no '.join(missing)} "
-                f"(has {', '.join(self.columns)}); "
-                "choose a corpus with these columns, or name the columns of your file"
+                f"(has {', '.join(self.columns)})",
+                hint=hint,
             )
         return self
 

@@ -84,6 +84,8 @@ def test_missing_columns_name_those_there_are(tmp_path):
         f"corpus '{tmp_path}/pairs.csv' has no text and no negative (has anchor, positive); "
         "choose a corpus"
     )
+    with pytest.raises(DataError, match="`params=sentences=true`"):
+        corpus.require("text")
 
 
 @pytest.mark.parametrize(
