@@ -274,6 +274,7 @@ def _seed_line(result: Result) -> ScoreLine:
         task=f"  seed {_format_seed(result)}",
         score=format_points(result.score),
         interval=format_interval(result.interval),
+        n=str(result.n),
     )
 
 

@@ -448,7 +448,9 @@ def _draw_curves(names: str, path: Path) -> None:
     Raises:
         DataError: There are no runs of a name, or they were validated on different splits.
     """
-    training_curves = [curve for name in split_names(names) for curve in _read_curves(name)]
+    training_curves = [
+        curve for name in split_names(names) or [names] for curve in _read_curves(name)
+    ]
     splits = [f"{curve.selection.task} {curve.selection.split}" for curve in training_curves]
     score_labels = list(dict.fromkeys(splits))
     if len(score_labels) > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from stsbench.core.wording import escape_controls
@@ -319,9 +319,16 @@ def draw_lines(
                 axes.yaxis.set_major_formatter("{x:g}")
             # A few sizes have a tick each; with more, matplotlib chooses the ticks.
             if len(sizes) <= MAX_TICKED_SIZES:
-                rotation = 90 if len(sizes) > 8 else 0
-                axes.set_xticks(sizes, [f"{size:g}" for size in sizes], rotation=rotation)
+                size_labels = [f"{size:g}" for size in sizes]
+                axes.set_xticks(sizes, size_labels)
                 axes.minorticks_off()
+                # Labels that would run together stand upright.
+                positions = axes.transData.transform([(size, 1) for size in sizes])[:, 0]
+                distances = [right - left for left, right in pairwise(positions / chart.dpi)]
+                # With a free margin of half a digit on both sides.
+                label_width = text_width("\n".join(f"0{label}" for label in size_labels))
+                if min(distances, default=label_width) < label_width:
+                    axes.tick_params(axis="x", rotation=90)
             axes.grid(axis="y")
             axes.set_title(printable_name(panel))
         legend = legend_artists(all_axes) if len(series_names) > 1 else []
