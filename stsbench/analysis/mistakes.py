@@ -45,13 +45,8 @@ if TYPE_CHECKING:
 
 WORD_PATTERN = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 NEGATIONS = frozenset("no not never none nobody nothing neither nor nowhere cannot without".split())
-DIGITS_BY_WORD = dict(
-    zip(
-        "zero one two three four five six seven eight nine ten".split(),
-        map(str, range(11)),
-        strict=True,
-    )
-)
+NUMBER_WORDS = "zero one two three four five six seven eight nine ten".split()
+DIGITS_BY_WORD = {word: str(number) for number, word in enumerate(NUMBER_WORDS)}
 
 
 def words_of(sentence: str) -> list[str]:

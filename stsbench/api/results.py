@@ -32,7 +32,7 @@ from stsbench.core.parameters import (
     ArgumentKind,
     validate_arguments,
 )
-from stsbench.core.wording import as_one_line, format_count, format_repr
+from stsbench.core.wording import as_one_line, format_count, format_repr, format_some
 from stsbench.data.task import expand_names, suites_within
 from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.plots.labels import figure_width
@@ -501,12 +501,9 @@ class Results(Sequence[Result]):
         failed = f", {len(self.failures)} failed" if self.failures else ""
         if not self:
             return f"<Results, none{failed}>"
-        names = ", ".join(self.encoders[:3])
-        if len(self.encoders) > 3:
-            names += ", …"
         return (
             f"<Results, {format_count(len(self), 'result')}{failed}: "
-            f"{format_count(len(self.runs), 'encoder')} ({names}) "
+            f"{format_count(len(self.runs), 'encoder')} ({format_some(self.encoders)}) "
             f"on {format_count(len(self.tasks), 'task')}>"
         )
 

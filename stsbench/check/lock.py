@@ -303,12 +303,8 @@ class CheckSide(NamedTuple):
         cells = [
             cell for cell in self.cells if cell.result is None or id(cell.result) in believed_ids
         ]
-        return CheckSide(
-            cells,
-            problems=[*self.problems, *believed.problems],
-            older=self.older,
-            unverified=believed.unverified,
-        )
+        problems = [*self.problems, *believed.problems]
+        return self._replace(cells=cells, problems=problems, unverified=believed.unverified)
 
     def why_unverified(self, result: Result) -> str:
         """Return why a Result was not compared with its items; empty if it was."""

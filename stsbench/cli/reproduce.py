@@ -190,26 +190,27 @@ def _forecast_trials(reproduction: Reproduction) -> ReproductionForecast:
     Returns:
         A forecast per training, and what is missing for them, such as a corpus.
     """
-    from stsbench.recipes.train_plan import find_missing
+    from stsbench.recipes.train_plan import TrainPlan, find_missing
 
     # By a text that is equal for recipes whose trainings take equally long.
     seconds_by_cost: dict[str, float | None] = {}
     seconds_by_folder: dict[Path, float | None] = {}
-    # Dicts and sets of texts, so that each message is printed, and each requirement checked, once.
-    missing: dict[str, None] = {}
-    checked: set[str] = set()
+    # Trainings with the same text, base model and development split lack the same things: one of
+    # them is checked, by the text of the three.
+    plan_by_requirements: dict[str, TrainPlan] = {}
     for trial in reproduction.trials:
+        plan, card = trial.plan, trial.plan.card
         if trial.state == "complete":
-            seconds = TrainedRun.read(trial.plan.folder).run.seconds
-            seconds_by_folder[trial.plan.folder] = seconds
-            seconds_by_cost[_cost_key(trial.plan.card)] = seconds
-            continue
-        card = trial.plan.card
-        # Trainings with the same text, base model and development split lack the same things.
-        requirements = repr((card.base, card.data, card.selection))
-        if requirements not in checked:
-            checked.add(requirements)
-            missing |= dict.fromkeys(map(describe_error_line, find_missing(trial.plan).values()))
+            seconds = TrainedRun.read(plan.folder).run.seconds
+            seconds_by_folder[plan.folder] = seconds_by_cost[_cost_key(card)] = seconds
+        else:
+            plan_by_requirements[repr((card.base, card.data, card.selection))] = plan
+    # Each message once.
+    missing = dict.fromkeys(
+        describe_error_line(error)
+        for plan in plan_by_requirements.values()
+        for error in find_missing(plan).values()
+    )
     forecasts = [
         TrialForecast(
             reproduction.lines_of(trial),

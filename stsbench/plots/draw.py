@@ -324,10 +324,9 @@ def draw_lines(
                 axes.minorticks_off()
                 # Labels that would run together stand upright.
                 positions = axes.transData.transform([(size, 1) for size in sizes])[:, 0]
-                distances = [right - left for left, right in pairwise(positions / chart.dpi)]
                 # With a free margin of half a digit on both sides.
                 label_width = text_width("\n".join(f"0{label}" for label in size_labels))
-                if min(distances, default=label_width) < label_width:
+                if any(b - a < label_width for a, b in pairwise(positions / chart.dpi)):
                     axes.tick_params(axis="x", rotation=90)
             axes.grid(axis="y")
             axes.set_title(printable_name(panel))

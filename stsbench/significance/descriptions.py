@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 
+from stsbench.core.wording import format_count
 from stsbench.results.signature import format_each_protocol, protocol_part
 from stsbench.significance.comparison_record import Comparison, Difference
 from stsbench.significance.differences import MAX_CORRELATION_DIFFERENCE
@@ -79,25 +80,23 @@ def _warnings_of_two_seeds(first: str, second: str, differences: Sequence[Differ
     ]
 
 
-def label_tasks(differences: Sequence[Difference]) -> Mapping[tuple[str, str], str]:
-    """Return the label of each task and split in tables and figures.
+def make_task_labeller(differences: Sequence[Difference]) -> Callable[[Difference], str]:
+    """Return a function that gives the label of a difference's task in tables and figures.
 
     It is the task's name, with the split in parentheses if the task was scored on several splits.
 
     Args:
         differences: The differences of encoders; each has a task and a split.
-
-    Returns:
-        The labels by task and split.
     """
     splits_by_task: dict[str, set[str]] = {}
     for difference in differences:
         splits_by_task.setdefault(difference.task, set()).add(difference.split)
-    return {
-        (task, split): f"{task} ({split})" if len(splits) > 1 else task
-        for task, splits in splits_by_task.items()
-        for split in splits
-    }
+
+    def label_task(difference: Difference) -> str:
+        has_splits = len(splits_by_task[difference.task]) > 1
+        return f"{difference.task} ({difference.split})" if has_splits else difference.task
+
+    return label_task
 
 
 def _sentences_on_results(
@@ -116,7 +115,7 @@ def _sentences_on_results(
             the other several.
         level: The level of significance.
     """
-    labels = label_tasks(differences)
+    label_task = make_task_labeller(differences)
     on_tasks = [difference for difference in differences if not difference.is_average]
     tested = [difference for difference in on_tasks if difference.p is not None]
     significant = [difference for difference in tested if difference.real]
@@ -126,13 +125,13 @@ def _sentences_on_results(
         won = [difference for difference in significant if sign * difference.difference > 0]
         if won:
             tasks = ", ".join(
-                f"{labels[difference.task, difference.split]} "
+                f"{label_task(difference)} "
                 f"({_signed(100 * difference.difference * sign, decimals=2)})"
                 for difference in won
             )
             count = ""
             if len(on_tasks) > 1:
-                count = f"{len(won)} of {_count(len(on_tasks), 'task')}: "
+                count = f"{len(won)} of {format_count(len(on_tasks), 'task')}: "
             sentences.append(f"{winner} is better than {loser} on {count}{tasks}")
     if insignificant:
         sentences.append(
@@ -140,7 +139,7 @@ def _sentences_on_results(
         )
     sentences += _sentences_without_verdict(first, second, differences)
     untested = [
-        labels[difference.task, difference.split]
+        label_task(difference)
         for difference in on_tasks
         if difference.p is None and not difference.lacks_seeds
     ]
@@ -167,12 +166,12 @@ def _sentences_without_verdict(
         differences: The differences of the pair; ``training_seeds`` of each is the number of the
             first encoder's training seeds and that of the second's.
     """
-    labels = label_tasks(differences)
+    label_task = make_task_labeller(differences)
     tasks_by_encoder: dict[str, list[str]] = {}
     for difference in differences:
         if difference.lacks_seeds:
             name = first if difference.training_seeds[0] == 1 else second
-            label = labels[difference.task, difference.split]
+            label = label_task(difference)
             tasks_by_encoder.setdefault(name, []).append(label)
     return [
         f"No verdict on {', '.join(tasks)}: one training seed of {name} against several does not "
@@ -192,7 +191,7 @@ def _sentences_on_margin(
         differences: The differences of the pair, each with its judgement by the margin.
         margin: The largest difference that does not matter, not times 100.
     """
-    labels = label_tasks(differences)
+    label_task = make_task_labeller(differences)
     # For example "0.5 points" for 0.005.
     points = _describe_margin(margin)
     beginning_by_verdict: dict[MarginVerdict, str] = {
@@ -204,7 +203,7 @@ def _sentences_on_margin(
     sentences = []
     for verdict, beginning in beginning_by_verdict.items():
         tasks = [
-            ("the " if difference.is_average else "") + labels[difference.task, difference.split]
+            ("the " if difference.is_average else "") + label_task(difference)
             for difference in differences
             if difference.margin_verdict == verdict
         ]
@@ -225,11 +224,11 @@ def _sentences_on_plan(differences: Sequence[Difference], plan: float) -> list[s
     Returns:
         A list with the sentence; empty if nothing is known for any task.
     """
-    labels = label_tasks(differences)
+    label_task = make_task_labeller(differences)
     requirements = []
     hopeless_tasks = []
     for difference in differences:
-        label = labels[difference.task, difference.split]
+        label = label_task(difference)
         if difference.required_seeds is not None:
             requirements.append(f"{difference.required_seeds} seeds per encoder on {label}")
         elif difference.required_items is not None:
@@ -263,11 +262,10 @@ def _describe_detectable(differences: Sequence[Difference]) -> str:
     Args:
         differences: The differences of one pair of encoders, which are not significant.
     """
-    labels = label_tasks(differences)
+    label_task = make_task_labeller(differences)
     # A task that was scored by two protocols has two differences, with one label.
     labels_and_sizes = [
-        (labels[difference.task, difference.split], _describe_smallest(difference))
-        for difference in differences
+        (label_task(difference), _describe_smallest(difference)) for difference in differences
     ]
     is_only_one = len(differences) == 1
     sizes = [
@@ -321,11 +319,11 @@ def _describe_correction(comparison: Comparison) -> list[str]:
             for difference in on_tasks
         }
         families.append(
-            f"{_count(len(on_tasks), 'test')} "
-            f"({_count(len(pairs), 'pair')} of encoders, {_count(len(tasks), 'task')})"
+            f"{format_count(len(on_tasks), 'test')} "
+            f"({format_count(len(pairs), 'pair')} of encoders, {format_count(len(tasks), 'task')})"
         )
     if n_means:
-        families.append(f"{_count(n_means, 'test')} of means")
+        families.append(f"{format_count(n_means, 'test')} of means")
     if not families:
         return []
     level = f"Significant: {HOLM_P} below {comparison.level:g}"
@@ -358,8 +356,10 @@ def _describe_insignificant(
     if n_significant:
         tasks = "other task" if n_tasks == 1 else f"other {n_tasks} tasks"
         return f"No significant difference on the {tasks}{detectable}"
-    p_values = [difference.p_corrected for difference in insignificant]
-    lowest_p = describe_p(min(p for p in p_values if p is not None), level)
+    p_values = [
+        difference.p_corrected for difference in insignificant if difference.p_corrected is not None
+    ]
+    lowest_p = describe_p(min(p_values), level)
     tasks = insignificant[0].task if n_tasks == 1 else f"any of {n_tasks} tasks"
     p_label = HOLM_P if n_tasks == 1 else f"lowest {HOLM_P}"
     return (
@@ -385,10 +385,6 @@ def _describe_mean(mean: Difference, level: float) -> str:
         return f"{better} is better by {points} in the {mean.task} ({p})"
     detectable = _describe_detectable([mean])
     return f"No significant difference in the {mean.task}: {points} ({p}){detectable}"
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' if count != 1 else ''}"
 
 
 def describe_notes(comparison: Comparison) -> list[str]:
@@ -445,12 +441,12 @@ def _describe_methods(differences: Sequence[Difference]) -> list[str]:
     Args:
         differences: The differences of a comparison; ``method`` names the test of each.
     """
-    labels = label_tasks(differences)
+    label_task = make_task_labeller(differences)
     # A dict of labels keeps their order, each once.
     labels_by_method: dict[str, dict[str, None]] = {}
     for difference in differences:
         if difference.method is not None:
-            label = labels[difference.task, difference.split]
+            label = label_task(difference)
             labels_by_method.setdefault(difference.method, {})[label] = None
     methods = list(labels_by_method)
     if len(methods) > 1:
@@ -489,8 +485,8 @@ def difference_columns(
     Columns in which every row has a dash are omitted. A p-value beside ``level``, the level of
     significance, is printed with enough decimals to show on which side of it it is.
     """
-    labels = label_tasks(differences)
-    rows = [_difference_row(difference, labels, level) for difference in differences]
+    label_task = make_task_labeller(differences)
+    rows = [_difference_row(difference, label_task, level) for difference in differences]
     filled = [
         column
         for column in range(len(DIFFERENCE_COLUMNS))
@@ -501,7 +497,7 @@ def difference_columns(
 
 
 def _difference_row(
-    difference: Difference, labels: Mapping[tuple[str, str], str], level: float
+    difference: Difference, label_task: Callable[[Difference], str], level: float
 ) -> list[str]:
     """Return a row of a table of differences as text, with a cell per column.
 
@@ -511,7 +507,7 @@ def _difference_row(
 
     Args:
         difference: The difference.
-        labels: The labels of tasks in tables, by task and split.
+        label_task: Returns the label of a difference's task.
         level: The level of significance.
     """
     # A bound of 10 points or more is printed with one decimal only.
@@ -527,7 +523,7 @@ def _difference_row(
         for score, deviation in zip(difference.scores, deviations, strict=True)
     ]
     return [
-        labels[difference.task, difference.split],
+        label_task(difference),
         *scores,
         _signed(100 * difference.difference, decimals=2),
         " to ".join(bounds) or "–",

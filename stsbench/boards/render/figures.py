@@ -25,7 +25,7 @@ from stsbench.significance.descriptions import (
     describe_comparison,
     describe_notes,
     difference_columns,
-    label_tasks,
+    make_task_labeller,
 )
 
 if TYPE_CHECKING:
@@ -163,15 +163,14 @@ def draw_comparison(comparison: Comparison) -> Chart:
     """
     # The differences have the titles of tasks in place of their names.
     comparison = _use_titles(comparison)
-    # (task, split) -> label of the row.
-    labels = label_tasks(comparison.differences)
+    label_task = make_task_labeller(comparison.differences)
     dots = []
     for difference in comparison.differences:
         if difference.interval is None:
             continue
         low, high = difference.interval
         dot = DotPoint(
-            group=labels[difference.task, difference.split],
+            group=label_task(difference),
             series=f"{difference.second} - {difference.first}",
             value=100 * difference.difference,
             interval=(100 * low, 100 * high),

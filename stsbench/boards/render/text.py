@@ -400,13 +400,7 @@ def _find_further_fields(table: Table) -> _FurtherFields:
         The keys of the columns in which any number has a deviation, an interval, a published row
         that is not the row's own, a mark of significance, or a bound of what a test could see.
     """
-    further = _FurtherFields(
-        with_deviation=set(),
-        with_interval=set(),
-        with_published_row=set(),
-        with_significance=set(),
-        with_bound=set(),
-    )
+    further = _FurtherFields(set(), set(), set(), set(), set())
     for row in table.rows():
         for column in table.columns:
             cell = row.cell(column.key)
@@ -563,15 +557,13 @@ def _column_fields(column: TableColumn) -> dict[str, Any]:
     fields: dict[str, Any] = {"key": column.key, "head": column.head, "kind": column.kind}
     spec = column.spec
     if spec is not None:
-        fields["task"] = spec.task
-        fields["split"] = spec.published_split
-        fields["protocol"] = spec.protocol
-        fields["metric"] = spec.metric
-    if column.method:
-        fields["method"] = column.method
-    if column.signature:
-        fields["signature"] = column.signature
-    return fields
+        fields |= {
+            "task": spec.task,
+            "split": spec.published_split,
+            "protocol": spec.protocol,
+            "metric": spec.metric,
+        }
+    return fields | _without_empty({"method": column.method, "signature": column.signature})
 
 
 def _row_fields(row: Row) -> dict[str, Any]:
