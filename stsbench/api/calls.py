@@ -370,7 +370,7 @@ class Leaderboard:
     exact: bool
     left_out: Sequence[str]
     """A line on each thing that the tables omit."""
-    advice: Sequence[str] = ()
+    advice: Sequence[str]
     """What the user can do for fuller tables, a line each."""
     rows_only: bool = False
     """Whether texts are rows alone, without captions, heads and legends."""

@@ -15,8 +15,9 @@ from typing import Any, Literal, NamedTuple
 
 from stsbench.check.lock import CheckSide, LockedCell
 from stsbench.core.errors import StsbenchError, UnknownName
-from stsbench.core.names import split_all_params
+from stsbench.core.names import PARAM_SEPARATOR
 from stsbench.core.provenance import is_same_encoder
+from stsbench.core.wording import format_count
 from stsbench.significance.margins import MarginVerdict
 
 Rule = Literal["absolute", "statistical"]
@@ -174,9 +175,9 @@ class CheckReport:
         """
         n_means = sum(verdict.is_mean for verdict in self.verdicts)
         n_cells = len(self.verdicts) - n_means
-        subject = "1 cell" if n_cells == 1 else f"{n_cells} cells"
+        subject = format_count(n_cells, "cell")
         if n_means:
-            subject += " and 1 mean" if n_means == 1 else f" and {n_means} means"
+            subject += f" and {format_count(n_means, 'mean')}"
         lower_label = "lower, which may be chance"
         if self.margin is not None:
             lower_label = "lower, by chance or by less than the margin"
@@ -351,7 +352,7 @@ def difference_class(new: LockedCell, old: LockedCell) -> str:
         reduced_precision
         and new.dtype != old.dtype
         and new.revision == old.revision
-        and _split_without_dtype(new.encoder) == _split_without_dtype(old.encoder)
+        and _without_dtype(new.encoder) == _without_dtype(old.encoder)
     )
     if not same_encoder and not differs_in_precision:
         return "changed"
@@ -361,11 +362,9 @@ def difference_class(new: LockedCell, old: LockedCell) -> str:
     return "half" if reduced_precision else "other-machine"
 
 
-def _split_without_dtype(encoder: str) -> tuple[str, dict[str, Any]]:
-    """Return an encoder's name without its parameters, and their values without ``dtype``."""
-    stem, params = split_all_params(encoder)
-    params.pop("dtype", None)
-    return stem, params
+def _without_dtype(name: str) -> list[str]:
+    """Return the parts of an encoder's name, such as ``pooling=max``, without the number type."""
+    return [part for part in PARAM_SEPARATOR.split(name) if not part.startswith("dtype=")]
 
 
 def parse_tolerances(texts: Sequence[str]) -> dict[str, Tolerance]:

@@ -368,8 +368,7 @@ def _describe_lock(report: Mapping[str, Any], notice: str) -> str:
             training seed (``single_seeds``).
         notice: How many scores are not verified, and why; empty if all are.
     """
-    n_cells = report["cells"]
-    text = f"locked {format_count(n_cells, 'cell')} in {report['lock']}"
+    text = f"locked {format_count(report['cells'], 'cell')} in {report['lock']}"
     if report["without_items"]:
         text += (
             f"; {report['without_items']} without what a paired test needs, "

@@ -267,13 +267,14 @@ def _forecast_reproduction(reproduction: Reproduction, *, as_json: bool) -> int:
     )
     # The seconds of the trainings still to do, None if unknown.
     remaining = [trial.seconds for trial in forecast.trials if trial.state != "complete"]
-    known_seconds = [seconds for seconds in remaining if seconds is not None]
+    is_known = None not in remaining
     rest = ""
-    if known_seconds and len(known_seconds) == len(remaining):
-        rest = f"; the rest takes about {format_duration(sum(known_seconds))} without scoring"
+    if remaining and is_known:
+        seconds = sum(filter(None, remaining))
+        rest = f"; the rest takes about {format_duration(seconds)} without scoring"
     n_trials = len(forecast.trials)
     print_text(f"{n_trials - len(remaining)} of {n_trials} runs are trained{rest}")
-    if len(known_seconds) < len(remaining):
+    if not is_known:
         print_text("?: known when such a run is trained")
     for label, reason in omitted_rows.items():
         print_text(f"not had: {label}: {reason}")

@@ -443,7 +443,8 @@ def _squared_differences_of_sums(
 
     Here a is the sum of the influences on the first statistic of all items in a group, and b that
     on the second. It is computed as the sum of a² plus that of b² less twice that of a b. A result
-    so small that it may be rounding (``EQUAL_SUMS`` of a² + b², or less) is set to 0.
+    so small that it may be rounding (``EQUAL_SUMS`` of a² + b², or less) is set to 0; one that is
+    NaN, because influences are, stays NaN.
 
     Args:
         groups: The groups of items.
@@ -465,8 +466,9 @@ def _squared_differences_of_sums(
             products[rows, columns] += sums[:, rows].T @ sums[:, columns]
     sums_of_squares = squares[:, None] + squares  # those of a² + b²
     squared_differences = sums_of_squares - 2 * products
-    is_above_rounding = squared_differences > EQUAL_SUMS * sums_of_squares
-    return np.where(is_above_rounding, squared_differences, 0.0)
+    # False for NaN, which stays.
+    is_rounding = squared_differences <= EQUAL_SUMS * sums_of_squares
+    return np.where(is_rounding, 0.0, squared_differences)
 
 
 def cached_dependence(sentences: IntArray) -> ItemDependence:

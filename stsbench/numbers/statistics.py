@@ -176,22 +176,7 @@ def pearson_influence(x: Float64Array, y: Float64Array) -> Float64Array:
 
 
 def spearman_influence(x: Float64Array, y: Float64Array) -> Float64Array:
-    """Return the influence of each item on Spearman's correlation, (n,); NaN if that is NaN.
-
-    The formula is that of :func:`spearman_with_influence`.
-    """
-    return spearman_with_influence(x, y).influence
-
-
-class CorrelationWithInfluence(NamedTuple):
-    """A correlation, and the influence of each item on it, (n,)."""
-
-    correlation: float
-    influence: Float64Array
-
-
-def spearman_with_influence(x: Float64Array, y: Float64Array) -> CorrelationWithInfluence:
-    """Return Spearman's correlation, and how much each item moves it, (n,).
+    """Return how much each item moves Spearman's correlation, (n,).
 
     Let u and v be the ranks of x and y, on a scale from -1/2 to 1/2 with mean 0. The correlation is
     the covariance, the mean of u v, over the root of the product of the two variances, the means of
@@ -206,8 +191,7 @@ def spearman_with_influence(x: Float64Array, y: Float64Array) -> CorrelationWith
     for the derivative of a quotient: covariance_influence / scale
     - correlation (u_influence / variance_u + v_influence / variance_v) / 2.
 
-    The correlation may differ from that of :func:`spearman` by rounding. Both results are NaN if
-    all values of x, or all of y, are equal.
+    All are NaN if the correlation is: if all values of x, or all of y, are equal.
 
     Args:
         x: The values of the items, (n,).
@@ -221,15 +205,14 @@ def spearman_with_influence(x: Float64Array, y: Float64Array) -> CorrelationWith
     variance_v = float(v @ v) / len(v)
     covariance = float(u @ v) / len(u)
     if not (variance_u > 0 and variance_v > 0):
-        return CorrelationWithInfluence(float("nan"), np.full(len(u), np.nan))
+        return np.full(len(u), np.nan)
     covariance_influence = u * v + ranked_x.sums_above(v) + ranked_y.sums_above(u) - 3 * covariance
     u_influence = u * u + 2 * ranked_x.sums_above(u) - 3 * variance_u
     v_influence = v * v + 2 * ranked_y.sums_above(v) - 3 * variance_v
     scale = np.sqrt(variance_u * variance_v)
     correlation = covariance / scale
     variances_influence = u_influence / variance_u + v_influence / variance_v
-    influence = covariance_influence / scale - correlation * variances_influence / 2
-    return CorrelationWithInfluence(float(correlation), np.asarray(influence))
+    return np.asarray(covariance_influence / scale - correlation * variances_influence / 2)
 
 
 def kendall_influence(x: Float64Array, y: Float64Array) -> Float64Array:
@@ -295,8 +278,6 @@ class Correlation:
             encoders.
         influence_function: Return how much each item moves the correlation; None: it is recomputed
             without each item in turn.
-        joint_function: Return the correlation and the influences at once, if that is faster; the
-            correlation may differ by rounding.
         depends_on_ranks_only: Whether only the order of the values counts.
         better: Whether high or low values are better.
     """
@@ -306,7 +287,6 @@ class Correlation:
     compute: Callable[[Float64Array, Float64Array], float]
     to_pearson: Callable[[Float64Array], Float64Array] | None = None
     influence_function: Callable[[Float64Array, Float64Array], Float64Array] | None = None
-    joint_function: Callable[[Float64Array, Float64Array], CorrelationWithInfluence] | None = None
     depends_on_ranks_only: bool = False
     better: Literal["high", "low"] = "high"
 
@@ -337,12 +317,6 @@ class Correlation:
         without_item = np.array([self.compute(np.delete(x, k), np.delete(y, k)) for k in range(n)])
         return np.asarray((n - 1) * (without_item.mean() - without_item))
 
-    def with_influence(self, x: Float64Array, y: Float64Array) -> CorrelationWithInfluence:
-        """Return the correlation of x and y, both (n,), and the influence of each item on it."""
-        if self.joint_function is not None:
-            return self.joint_function(x, y)
-        return CorrelationWithInfluence(self.compute(x, y), self.influence(x, y))
-
 
 _CORRELATIONS = (
     Correlation(
@@ -351,7 +325,6 @@ _CORRELATIONS = (
         compute=spearman,
         to_pearson=average_ranks,
         influence_function=spearman_influence,
-        joint_function=spearman_with_influence,
         depends_on_ranks_only=True,
     ),
     Correlation(
@@ -433,16 +406,6 @@ def correlation_influences(
 ) -> Float64Array:
     """Return how much each item moves a correlation, or its average over subsets, (n,).
 
-    :func:`correlation_with_influences` explains the arguments and the formula.
-    """
-    return correlation_with_influences(metric, values, gold, subset_weights).influence
-
-
-def correlation_with_influences(
-    metric: str, values: Float64Array, gold: Float64Array, subset_weights: SubsetWeights
-) -> CorrelationWithInfluence:
-    """Return a correlation, or its average over subsets, and how much each item moves it, (n,).
-
     With the weight w of a subset of m items and the influence i of an item on the subset's
     correlation, the item moves the average by w i / m.
 
@@ -456,15 +419,9 @@ def correlation_with_influences(
         subset_weights: The subsets that are correlated apart: the indices of the items of each, and
             the weight of each in the average.
     """
-    score = 0.0
-    influences = np.zeros(len(values))
+    influences = np.full(len(values), np.nan)
     for indices, weight in zip(subset_weights.indices, subset_weights.weights, strict=True):
-        correlation, subset_influences = CORRELATIONS[metric].with_influence(
-            values[indices], gold[indices]
-        )
-        score += weight * float(np.nan_to_num(correlation))
-        if len(indices) < MIN_ITEMS:
-            influences[indices] = np.nan
-        else:
-            influences[indices] = weight * np.nan_to_num(subset_influences) / len(indices)
-    return CorrelationWithInfluence(score, influences)
+        if len(indices) >= MIN_ITEMS:
+            of_subset = CORRELATIONS[metric].influence(values[indices], gold[indices])
+            influences[indices] = weight * np.nan_to_num(of_subset) / len(indices)
+    return influences

@@ -305,8 +305,10 @@ def draw_lines(
         for axes, panel in zip(all_axes, panels, strict=True):
             panel_points = [point for point in points if point.panel == panel]
             for index, name in enumerate(series_names):
-                series_points = [point for point in panel_points if point.series == name]
-                series_points.sort(key=lambda point: point.size)
+                series_points = sorted(
+                    (point for point in panel_points if point.series == name),
+                    key=lambda point: point.size,
+                )
                 if series_points:
                     shift = series_distance * (index - (len(series_names) - 1) / 2)
                     _draw_series(axes, name, series_points, colour_and_marker(index), shift)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from stsbench.core.wording import format_count
-from stsbench.results.signature import format_each_protocol, protocol_part
+from stsbench.results.signature import Fields, format_each_protocol, protocol_part
 from stsbench.significance.comparison_record import Comparison, Difference
 from stsbench.significance.differences import MAX_CORRELATION_DIFFERENCE
 from stsbench.significance.margins import MarginVerdict
@@ -32,6 +32,7 @@ def describe_comparison(comparison: Comparison) -> list[str]:
         comparison: The differences of the pairs, with the settings of the tests.
     """
     correction = _describe_correction(comparison)
+    label = label_tasks(comparison.differences)
     texts = []
     for first, second, differences in comparison.pairs():
         # ``one_run`` names the encoders of the pair that have a single training seed.
@@ -48,11 +49,11 @@ def describe_comparison(comparison: Comparison) -> list[str]:
             names = " and ".join(names_with_one_seed)
             warning = f" {names}: one training seed, so this says nothing of the recipe."
         sentences = _warnings_of_two_seeds(first, second, differences)
-        sentences += _sentences_on_results(first, second, differences, comparison.level)
+        sentences += _sentences_on_results(first, second, differences, label, comparison.level)
         if comparison.margin is not None:
-            sentences += _sentences_on_margin(first, second, differences, comparison.margin)
+            sentences += _sentences_on_margin(first, second, differences, comparison.margin, label)
         if comparison.plan is not None:
-            sentences += _sentences_on_plan(differences, comparison.plan)
+            sentences += _sentences_on_plan(differences, comparison.plan, label)
         sentences += correction
         texts.append(f"{'. '.join(sentences)}.{warning}")
     return texts
@@ -80,27 +81,44 @@ def _warnings_of_two_seeds(first: str, second: str, differences: Sequence[Differ
     ]
 
 
-def make_task_labeller(differences: Sequence[Difference]) -> Callable[[Difference], str]:
-    """Return a function that gives the label of a difference's task in tables and figures.
+TaskLabel = Callable[[Difference], str]
+"""Returns the label of a difference's task."""
 
-    It is the task's name, with the split in parentheses if the task was scored on several splits.
 
-    Args:
-        differences: The differences of encoders; each has a task and a split.
+def label_tasks(differences: Sequence[Difference]) -> TaskLabel:
+    """Return the function that labels the tasks of these differences in tables and figures.
+
+    A label is the task's name, and in parentheses what distinguishes it from the task's other
+    labels: the split, the protocol's name, and the fields in which protocols of one name differ.
     """
     splits_by_task: dict[str, set[str]] = {}
+    # By task and split, then by the protocol's name.
+    protocols_by_data: dict[tuple[str, str], dict[str, set[Fields]]] = {}
     for difference in differences:
         splits_by_task.setdefault(difference.task, set()).add(difference.split)
+        protocols = protocols_by_data.setdefault((difference.task, difference.split), {})
+        fields = protocol_part(difference.protocol)
+        protocols.setdefault(difference.protocol["name"], set()).add(fields)
 
-    def label_task(difference: Difference) -> str:
-        has_splits = len(splits_by_task[difference.task]) > 1
-        return f"{difference.task} ({difference.split})" if has_splits else difference.task
+    def label(difference: Difference) -> str:
+        task, split, protocol = difference.task, difference.split, difference.protocol
+        protocols = protocols_by_data[task, split]
+        details = [split] if len(splits_by_task[task]) > 1 else []
+        if len(protocols) > 1:
+            details.append(protocol["name"])
+        common_fields = set.intersection(*map(set, protocols[protocol["name"]]))
+        details += [
+            f"{field[0]}={protocol[field[0]]}"
+            for field in protocol_part(protocol)
+            if field not in common_fields
+        ]
+        return f"{task} ({', '.join(details)})" if details else task
 
-    return label_task
+    return label
 
 
 def _sentences_on_results(
-    first: str, second: str, differences: Sequence[Difference], level: float
+    first: str, second: str, differences: Sequence[Difference], label: TaskLabel, level: float
 ) -> list[str]:
     """Return the sentences on which differences of one pair of encoders are significant.
 
@@ -113,9 +131,9 @@ def _sentences_on_results(
         differences: The differences of the pair, second minus first. ``p`` is None without a test,
             ``real`` means significant, ``lacks_seeds`` that one encoder has one training seed and
             the other several.
+        label: Labels the tasks.
         level: The level of significance.
     """
-    label_task = make_task_labeller(differences)
     on_tasks = [difference for difference in differences if not difference.is_average]
     tested = [difference for difference in on_tasks if difference.p is not None]
     significant = [difference for difference in tested if difference.real]
@@ -125,8 +143,7 @@ def _sentences_on_results(
         won = [difference for difference in significant if sign * difference.difference > 0]
         if won:
             tasks = ", ".join(
-                f"{label_task(difference)} "
-                f"({_signed(100 * difference.difference * sign, decimals=2)})"
+                f"{label(difference)} ({_signed(100 * difference.difference * sign, decimals=2)})"
                 for difference in won
             )
             count = ""
@@ -135,18 +152,18 @@ def _sentences_on_results(
             sentences.append(f"{winner} is better than {loser} on {count}{tasks}")
     if insignificant:
         sentences.append(
-            _describe_insignificant(first, second, insignificant, len(significant), level)
+            _describe_insignificant(first, second, insignificant, len(significant), label)
         )
-    sentences += _sentences_without_verdict(first, second, differences)
+    sentences += _sentences_without_verdict(first, second, differences, label)
     untested = [
-        label_task(difference)
+        label(difference)
         for difference in on_tasks
         if difference.p is None and not difference.lacks_seeds
     ]
     if untested:
         sentences.append(f"No paired test is known for {', '.join(untested)}")
     sentences += [
-        _describe_mean(difference, level)
+        _describe_mean(difference, label, level)
         for difference in differences
         if difference.is_average and difference.p is not None
     ]
@@ -154,7 +171,7 @@ def _sentences_on_results(
 
 
 def _sentences_without_verdict(
-    first: str, second: str, differences: Sequence[Difference]
+    first: str, second: str, differences: Sequence[Difference], label: TaskLabel
 ) -> list[str]:
     """Return a sentence on tasks and means without a verdict, for each encoder that causes it.
 
@@ -165,14 +182,13 @@ def _sentences_without_verdict(
         second: The name of the second encoder.
         differences: The differences of the pair; ``training_seeds`` of each is the number of the
             first encoder's training seeds and that of the second's.
+        label: Labels the tasks.
     """
-    label_task = make_task_labeller(differences)
     tasks_by_encoder: dict[str, list[str]] = {}
     for difference in differences:
         if difference.lacks_seeds:
             name = first if difference.training_seeds[0] == 1 else second
-            label = label_task(difference)
-            tasks_by_encoder.setdefault(name, []).append(label)
+            tasks_by_encoder.setdefault(name, []).append(label(difference))
     return [
         f"No verdict on {', '.join(tasks)}: one training seed of {name} against several does not "
         "tell how its trainings vary"
@@ -181,7 +197,7 @@ def _sentences_without_verdict(
 
 
 def _sentences_on_margin(
-    first: str, second: str, differences: Sequence[Difference], margin: float
+    first: str, second: str, differences: Sequence[Difference], margin: float, label: TaskLabel
 ) -> list[str]:
     """Return a sentence for each judgement by a margin, with the tasks and means that have it.
 
@@ -190,8 +206,8 @@ def _sentences_on_margin(
         second: The name of the second encoder.
         differences: The differences of the pair, each with its judgement by the margin.
         margin: The largest difference that does not matter, not times 100.
+        label: Labels the tasks.
     """
-    label_task = make_task_labeller(differences)
     # For example "0.5 points" for 0.005.
     points = _describe_margin(margin)
     beginning_by_verdict: dict[MarginVerdict, str] = {
@@ -203,7 +219,7 @@ def _sentences_on_margin(
     sentences = []
     for verdict, beginning in beginning_by_verdict.items():
         tasks = [
-            ("the " if difference.is_average else "") + label_task(difference)
+            ("the " if difference.is_average else "") + label(difference)
             for difference in differences
             if difference.margin_verdict == verdict
         ]
@@ -212,7 +228,9 @@ def _sentences_on_margin(
     return sentences
 
 
-def _sentences_on_plan(differences: Sequence[Difference], plan: float) -> list[str]:
+def _sentences_on_plan(
+    differences: Sequence[Difference], plan: float, label: TaskLabel
+) -> list[str]:
     """Return a sentence on how many items or seeds would find a planned difference.
 
     Args:
@@ -220,24 +238,30 @@ def _sentences_on_plan(differences: Sequence[Difference], plan: float) -> list[s
             encoder or of items with which the planned difference would be found in 80% of samples;
             None if no number is enough, or if it is unknown.
         plan: The planned difference, not times 100.
+        label: Labels the tasks.
 
     Returns:
         A list with the sentence; empty if nothing is known for any task.
     """
-    label_task = make_task_labeller(differences)
     requirements = []
-    hopeless_tasks = []
+    # The tasks on which no number is enough.
+    hopeless_tasks: dict[str, list[str]] = {"seeds": [], "items": []}
     for difference in differences:
-        label = label_task(difference)
+        task = label(difference)
         if difference.required_seeds is not None:
-            requirements.append(f"{difference.required_seeds} seeds per encoder on {label}")
+            requirements.append(f"{difference.required_seeds} seeds per encoder on {task}")
         elif difference.required_items is not None:
-            items = f"{difference.required_items:,} items like the {difference.n:,} of {label}"
+            items = f"{difference.required_items:,} items like the {difference.n:,} of {task}"
             requirements.append(items)
         elif difference.error is not None and min(difference.seeds) > 1:
-            hopeless_tasks.append(label)
-    if hopeless_tasks:
-        requirements.append(f"no number of seeds on {', '.join(hopeless_tasks)}")
+            hopeless_tasks["seeds"].append(task)
+        elif difference.error is not None and max(difference.seeds) == 1:
+            hopeless_tasks["items"].append(task)
+    requirements += [
+        f"no number of {unit} on {', '.join(tasks)}"
+        for unit, tasks in hopeless_tasks.items()
+        if tasks
+    ]
     if not requirements:
         return []
     # For example "0.5 points" for 0.005.
@@ -253,7 +277,7 @@ def _describe_margin(margin: float) -> str:
 NOTHING_DETECTABLE = "no difference"
 
 
-def _describe_detectable(differences: Sequence[Difference]) -> str:
+def _describe_detectable(differences: Sequence[Difference], label: TaskLabel) -> str:
     """Return the end of a sentence, on the smallest true differences that tests could have found.
 
     For example ``; found with 80% power: 0.80 points on stsb, no difference on sickr``. The task of
@@ -261,15 +285,12 @@ def _describe_detectable(differences: Sequence[Difference]) -> str:
 
     Args:
         differences: The differences of one pair of encoders, which are not significant.
+        label: Labels the tasks.
     """
-    label_task = make_task_labeller(differences)
-    # A task that was scored by two protocols has two differences, with one label.
-    labels_and_sizes = [
-        (label_task(difference), _describe_smallest(difference)) for difference in differences
-    ]
-    is_only_one = len(differences) == 1
     sizes = [
-        size if is_only_one else f"{size} on {label}" for label, size in labels_and_sizes if size
+        f"{size} on {label(difference)}" if len(differences) > 1 else size
+        for difference in differences
+        if (size := _describe_smallest(difference))
     ]
     return f"; found with 80% power: {', '.join(sizes)}" if sizes else ""
 
@@ -336,7 +357,7 @@ def _describe_insignificant(
     second: str,
     insignificant: Sequence[Difference],
     n_significant: int,
-    level: float,
+    label: TaskLabel,
 ) -> str:
     """Return the sentence on the tasks without a significant difference of two encoders.
 
@@ -349,18 +370,16 @@ def _describe_insignificant(
         second: The name of the second encoder.
         insignificant: The differences on the tasks without a significant one.
         n_significant: The number of other tasks, with a significant difference.
-        level: The level of significance.
+        label: Labels the tasks.
     """
     n_tasks = len(insignificant)
-    detectable = _describe_detectable(insignificant)
+    detectable = _describe_detectable(insignificant, label)
     if n_significant:
         tasks = "other task" if n_tasks == 1 else f"other {n_tasks} tasks"
         return f"No significant difference on the {tasks}{detectable}"
-    p_values = [
-        difference.p_corrected for difference in insignificant if difference.p_corrected is not None
-    ]
-    lowest_p = describe_p(min(p_values), level)
-    tasks = insignificant[0].task if n_tasks == 1 else f"any of {n_tasks} tasks"
+    p_values = [difference.p_corrected for difference in insignificant]
+    lowest_p = describe_p(min(p for p in p_values if p is not None))
+    tasks = label(insignificant[0]) if n_tasks == 1 else f"any of {n_tasks} tasks"
     p_label = HOLM_P if n_tasks == 1 else f"lowest {HOLM_P}"
     return (
         f"No significant difference between {first} and {second} on {tasks} "
@@ -368,7 +387,7 @@ def _describe_insignificant(
     )
 
 
-def _describe_mean(mean: Difference, level: float) -> str:
+def _describe_mean(mean: Difference, label: TaskLabel, level: float) -> str:
     """Return the sentence on the difference of two encoders' means over tasks.
 
     For example ``b is better by 1.20 points in the mean of 3 tasks (Holm p = .012)``.
@@ -376,15 +395,16 @@ def _describe_mean(mean: Difference, level: float) -> str:
     Args:
         mean: The difference of the means; its ``task`` is the label of the mean, and ``real`` means
             significant.
+        label: Labels the tasks.
         level: The level of significance.
     """
     better = mean.second if mean.difference > 0 else mean.first
     points = f"{100 * abs(mean.difference):.2f} points"
     p = f"{HOLM_P} {describe_p(mean.p_corrected, level)}"
     if mean.real:
-        return f"{better} is better by {points} in the {mean.task} ({p})"
-    detectable = _describe_detectable([mean])
-    return f"No significant difference in the {mean.task}: {points} ({p}){detectable}"
+        return f"{better} is better by {points} in the {label(mean)} ({p})"
+    detectable = _describe_detectable([mean], label)
+    return f"No significant difference in the {label(mean)}: {points} ({p}){detectable}"
 
 
 def describe_notes(comparison: Comparison) -> list[str]:
@@ -441,13 +461,12 @@ def _describe_methods(differences: Sequence[Difference]) -> list[str]:
     Args:
         differences: The differences of a comparison; ``method`` names the test of each.
     """
-    label_task = make_task_labeller(differences)
+    label = label_tasks(differences)
     # A dict of labels keeps their order, each once.
     labels_by_method: dict[str, dict[str, None]] = {}
     for difference in differences:
         if difference.method is not None:
-            label = label_task(difference)
-            labels_by_method.setdefault(difference.method, {})[label] = None
+            labels_by_method.setdefault(difference.method, {})[label(difference)] = None
     methods = list(labels_by_method)
     if len(methods) > 1:
         methods = [f"{method} ({', '.join(tasks)})" for method, tasks in labels_by_method.items()]
@@ -485,8 +504,8 @@ def difference_columns(
     Columns in which every row has a dash are omitted. A p-value beside ``level``, the level of
     significance, is printed with enough decimals to show on which side of it it is.
     """
-    label_task = make_task_labeller(differences)
-    rows = [_difference_row(difference, label_task, level) for difference in differences]
+    label = label_tasks(differences)
+    rows = [_difference_row(difference, label, level) for difference in differences]
     filled = [
         column
         for column in range(len(DIFFERENCE_COLUMNS))
@@ -496,9 +515,7 @@ def difference_columns(
     return heads, [[row[column] for column in filled] for row in rows]
 
 
-def _difference_row(
-    difference: Difference, label_task: Callable[[Difference], str], level: float
-) -> list[str]:
+def _difference_row(difference: Difference, label: TaskLabel, level: float) -> list[str]:
     """Return a row of a table of differences as text, with a cell per column.
 
     The columns are ``DIFFERENCE_COLUMNS``: task, both scores, difference, its 95% interval, p, p
@@ -507,7 +524,7 @@ def _difference_row(
 
     Args:
         difference: The difference.
-        label_task: Returns the label of a difference's task.
+        label: Labels the tasks.
         level: The level of significance.
     """
     # A bound of 10 points or more is printed with one decimal only.
@@ -523,7 +540,7 @@ def _difference_row(
         for score, deviation in zip(difference.scores, deviations, strict=True)
     ]
     return [
-        label_task(difference),
+        label(difference),
         *scores,
         _signed(100 * difference.difference, decimals=2),
         " to ".join(bounds) or "–",

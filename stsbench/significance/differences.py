@@ -258,7 +258,7 @@ def average_samples(
     """Average one encoder's scores over several tasks.
 
     If every task has the same seeds, the mean is taken seed by seed. Otherwise each task's seeds
-    are averaged first, and :func:`_error_of_unequal_seeds` computes their error.
+    are averaged first, and :func:`error_over_seeds` computes their error.
 
     Args:
         samples: For each of k tasks the encoder's scores by seed, and how much each item of the
@@ -282,7 +282,7 @@ def average_samples(
             [weight * sample.influences for sample, weight in weighted_samples], axis=1
         )
         return ScoreSample(scores, influences, samples[0].seeds)
-    error = _error_of_unequal_seeds(samples, dependence, np.array(weights))
+    error = error_over_seeds(samples, dependence, np.array(weights))
     mean_score = np.sum([weight * sample.score for sample, weight in weighted_samples])
     mean_influences = np.concatenate(
         [weight * sample.mean_influences for sample, weight in weighted_samples]
@@ -295,16 +295,21 @@ def average_samples(
     )
 
 
-def _error_of_unequal_seeds(
-    samples: Sequence[ScoreSample], dependence: ItemDependence, weights: Float64Array
+def error_over_seeds(
+    samples: Sequence[ScoreSample],
+    dependence: ItemDependence,
+    weights: Float64Array,
+    *,
+    is_single: bool = False,
 ) -> StandardError | None:
-    """Compute the error over seeds of a mean over k tasks, if tasks have different seeds.
+    """Compute the error over seeds of a mean over k tasks, which may have different seeds.
 
     The variance is the sum over all tasks t and u of W_tu C_tu. The weight W_tu is
     w_t w_u n_tu / (n_t n_u), with the tasks' weights w, their numbers of seeds n_t and the number
-    of seeds n_tu that both have. C_tu is the covariance of their scores over these seeds, less what
-    items explain. If two tasks share a single seed, it cannot be estimated and is replaced by B_tu,
-    the product of their deviations, as if the tasks moved together. A task of one seed is taken to
+    of seeds n_tu that both have. For the mean of a single seed that all tasks have, it is w_t w_u.
+    C_tu is the covariance of their scores over these seeds, less what items explain. If two tasks
+    share fewer than two seeds, it cannot be estimated and is replaced by B_tu, the product of their
+    deviations, as if the tasks moved together. A task of one seed is taken to
     vary as the others do on average; one without ``seeds`` adds no variance.
 
     The degrees of freedom are Satterthwaite's, tr(Q)² / tr(Q²), with the matrix Q over seeds: the
@@ -315,6 +320,8 @@ def _error_of_unequal_seeds(
         samples: The encoder's sample on each task.
         dependence: Which items of all tasks share a sentence.
         weights: The tasks' shares w of the mean, (k,).
+        is_single: Compute the error of the mean of a single seed that all tasks have, not that of
+            the mean over each task's own seeds.
 
     Returns:
         The error; None if no task has two seeds.
@@ -328,7 +335,9 @@ def _error_of_unequal_seeds(
         return None
     # n_tu and W_tu, (k, k).
     n_shared = (has_seed[:, None, :] * has_seed[None, :, :]).sum(axis=2)
-    pair_weights = np.outer(weights, weights) * n_shared / np.maximum(np.outer(n_seeds, n_seeds), 1)
+    pair_weights = np.outer(weights, weights)
+    if not is_single:
+        pair_weights = pair_weights * n_shared / np.maximum(np.outer(n_seeds, n_seeds), 1)
     # C_tu, (k, k): the sum over seeds s and v of M_tu[s, v] times the product of the score of task
     # t with seed s and that of task u with seed v, both less their means.
     products = _unexplained_products(samples, dependence, seeds)

@@ -477,7 +477,7 @@ class MatchedTasks(NamedTuple):
 
     Attributes:
         results_of_tasks: For each task and protocol each encoder's results.
-        notes: Messages for the user on tasks that only some encoders have.
+        notes: Messages for the user on what only some encoders have.
     """
 
     results_of_tasks: list[ResultsByEncoder]
@@ -499,7 +499,7 @@ def match_tasks(
 
     Returns:
         For each common task, split and protocol the results of each encoder, one per seed; and a
-        note on tasks that only some encoders have.
+        note on those that only some encoders have.
 
     Raises:
         ProtocolError: A task was scored differently; the message names the field.
@@ -526,11 +526,17 @@ def match_tasks(
         )
         raise DataError(f"{names} have no task in common{by_protocol}", hint="; ".join(task_lists))
     skipped = [task for task in all_tasks if task not in common_tasks]
-    notes = [f"Skipped: not scored for every encoder: {', '.join(skipped)}"] if skipped else []
     matches: list[ResultsByEncoder] = []
     for task in common_tasks:
         groups_of_task = {name: groups[task] for name, groups in groups_by_encoder.items()}
         matches.extend(_match_protocols(task, groups_of_task))
+        skipped += dict.fromkeys(
+            f"{task} ({split}, {results[0].protocol['name']})"
+            for groups in groups_of_task.values()
+            for (split, fields), results in groups.items()
+            if not all((split, fields) in others for others in groups_of_task.values())
+        )
+    notes = [f"Skipped: not scored for every encoder: {', '.join(skipped)}"] if skipped else []
     return MatchedTasks(matches, notes)
 
 

@@ -29,7 +29,7 @@ from stsbench.significance.differences import (
     EstimatedDifference,
     ScoreSample,
     average_samples,
-    seed_error,
+    error_over_seeds,
 )
 from stsbench.significance.items import (
     RowKey,
@@ -341,27 +341,21 @@ def estimate_seed_spread(
 
     Returns:
         The error of the difference over items, and the deviation of one encoder's score over seeds
-        (the quadratic mean of both encoders'). None if an encoder has one seed, or other seeds on
-        one task than on another.
+        (the quadratic mean of both encoders'). None if an encoder has one seed on each task.
     """
     dependence, item_weights = join_items(tasks)
-    samples = [
-        average_samples([items.samples[row] for items in tasks], dependence)
-        for row in (first, second)
-    ]
+    task_weights = np.full(len(tasks), 1 / len(tasks))
+    mean_influences = []
     seed_variances = []
-    for sample in samples:
-        # None for a single score: of one seed, or averaged because tasks have different seeds.
-        error_of_mean = seed_error(sample, dependence)
-        if error_of_mean is None:
+    for row in (first, second):
+        samples = [items.samples[row] for items in tasks]
+        error = error_over_seeds(samples, dependence, task_weights, is_single=True)
+        if error is None:
             return None
-        # The variance of a single seed's score is that of the mean over seeds, times their number.
-        n_seeds = len(sample.scores)
-        seed_variances.append(error_of_mean.error**2 * n_seeds)
-    first_sample, second_sample = samples
-    influences = second_sample.mean_influences - first_sample.mean_influences
+        seed_variances.append(error.error**2)
+        mean_influences.append(average_samples(samples, dependence).mean_influences)
     return SeedSpread(
-        items=standard_errors(influences, dependence, item_weights),
+        items=standard_errors(np.subtract(*mean_influences), dependence, item_weights),
         deviation=float(np.mean(seed_variances)) ** 0.5,
     )
 

@@ -78,7 +78,7 @@ class RowStanding(NamedTuple):
         rank: Its rank by the mean, 1 is the best.
         rank_interval: The ranks that it may have; all rows' true ranks lie in theirs at once.
         letters: Its letters in a compact letter display.
-        is_best: It is the best, or not significantly different from it.
+        is_best: No row is significantly better.
         tasks: The indices of the tasks that it has.
     """
 
@@ -154,8 +154,7 @@ def rank_rows(
             rank=int(n_above[index]) + 1,
             rank_interval=intervals[index],
             letters=letters[index],
-            # The best row, and those that do not differ significantly from it.
-            is_best=not is_different[best_first[0], index],
+            is_best=intervals[index][0] == 1,
             tasks=influences.shared_task_indices(key),
         )
     single_seed_rows = [
@@ -215,7 +214,7 @@ def _cached_tests(
         influences: How much each item moves each row's score on each task.
         keys: The k rows to test.
         rows: For each row its results by task, one per seed. The field ``items`` of a result is the
-            hash of its per-item columns, from which score and influences are computed.
+            hash of its per-item columns, from which influences are computed.
         settings: The settings of the tests.
 
     Returns:
@@ -233,7 +232,7 @@ def _cached_tests(
     for key in keys:
         facts_by_task = [
             [
-                (protocol_key(result.protocol), result.items, *result.seeds)
+                (protocol_key(result.protocol), result.items, result.score, *result.seeds)
                 for result in results_of_seeds
             ]
             for results_of_seeds in rows[key]
@@ -242,7 +241,8 @@ def _cached_tests(
         tasks = list(influences.shared_task_indices(key))
         facts_by_row.append([*facts_by_task, tasks])
     # All that decides the tests: the hash of the code of the formulas, which items may depend on
-    # each other, and for each row's results the protocol, the hash of the columns and the seeds.
+    # each other, and for each row's results the protocol, the hash of the columns, the score and
+    # the seeds.
     content = msgspec.json.encode((formulas_digest(), settings.dependence, facts_by_row))
     file_name = f"tests-{hashlib.sha256(content).hexdigest()[:32]}.npy"
     cached = read_array(file_name)

@@ -1,7 +1,8 @@
 """Rows of a table on several tasks: their items, or their scores and influences alone.
 
-Ranks need no more of a result than its score and how much each item moves it. These are computed
-once, and kept in the user's cache folder as float32, by the hash of the items and by the metric.
+Ranks need no more of a result than its score and how much each item moves it. Influences are
+computed once, and kept in the user's cache folder as float32, by the hash of the items and by the
+metric.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from stsbench.core.errors import DataError, StsbenchError
 from stsbench.core.files import remove, write_atomically
 from stsbench.core.provenance import code_digest
 from stsbench.numbers.dependence import read_sentence_ids
-from stsbench.numbers.statistics import correlation_with_influences
 from stsbench.results.folder import read_item_columns, without_columns
 from stsbench.results.record import Result, protocol_key
 from stsbench.significance.items import (
@@ -38,7 +38,7 @@ from stsbench.significance.items import (
     pair_items,
     unshared_sentence_numbers,
 )
-from stsbench.significance.paired import Paired, PairedCorrelation
+from stsbench.significance.paired import PairedCorrelation
 
 ProgressCallback = Callable[[int, int], object]
 """Called with the number of steps that are done and the number of all steps."""
@@ -148,16 +148,14 @@ class RowItems(RowTasks[RowKey, TaskItems[RowKey]]):
 
 
 class ItemInfluences(NamedTuple):
-    """The score of one result, and all that ranks need of its items.
+    """All that ranks need of the items of one result.
 
     Attributes:
-        score: The score.
-        influences: How much each of n items moves it, (n,), float32.
+        influences: How much each of n items moves the score, (n,), float32.
         gold: The hash of the gold scores, 32 hex digits; that of no bytes if it has none.
         has_sentences: Whether the columns say which items share a sentence.
     """
 
-    score: float
     influences: npt.NDArray[np.float32]
     gold: bytes
     has_sentences: bool
@@ -230,8 +228,8 @@ class InfluenceCache:
     def __init__(self, result: Result) -> None:
         """Open the cache file for results with the same task, data, protocol and number of items.
 
-        The file has a record per result: the hash of its per-item columns (``items``), its score,
-        how much each item moves it (``influences``), the hash of the gold scores, and whether the
+        The file has a record per result: the hash of its per-item columns (``items``), how much
+        each item moves its score (``influences``), the hash of the gold scores, and whether the
         columns say which items share a sentence. It may be missing.
 
         Args:
@@ -240,7 +238,6 @@ class InfluenceCache:
         self._dtype = np.dtype(
             [
                 ("items", "S64"),
-                ("score", "f8"),
                 ("gold", "S32"),
                 ("has_sentences", "?"),
                 ("influences", "f4", (result.n,)),
@@ -269,10 +266,10 @@ class InfluenceCache:
         return records
 
     def get(self, result: Result) -> ItemInfluences | None:
-        """Return the cached score of a result, and how much each item moves it.
+        """Return how much each item moves the score of a result, from the cache.
 
-        They are found by the hash of the result's per-item columns, ``result.items``. None if they
-        are not cached, or if the result was not read from a file: only columns in a file are
+        It is found by the hash of the result's per-item columns, ``result.items``. None if it is
+        not cached, or if the result was not read from a file: only columns in a file are
         compared with that hash. ``self._position_by_items`` has the position of each hash's record
         in ``self._records``, the array of the file.
         """
@@ -282,7 +279,6 @@ class InfluenceCache:
             return None
         record = self._records[position]
         return ItemInfluences(
-            float(record["score"]),
             np.array(record["influences"]),
             bytes(record["gold"]),
             bool(record["has_sentences"]),
@@ -306,7 +302,6 @@ class InfluenceCache:
         new_records = np.zeros(len(self._new), dtype=self._dtype)
         for record, (items, influences) in zip(new_records, self._new.items(), strict=True):
             record["items"] = items
-            record["score"] = influences.score
             record["gold"] = influences.gold
             record["has_sentences"] = influences.has_sentences
             record["influences"] = influences.influences
@@ -403,7 +398,8 @@ def read_task_samples(
             count_result()
         # By training seed (over all evaluation seeds) if there are several, else evaluation seed.
         samples[key] = average_by_seed(
-            np.array([influences.score for influences in influences_by_result]),
+            # That of a probe may be a mean of rounded accuracies, not that of its items.
+            np.array([result.score for result in results]),
             np.array([influences.influences for influences in influences_by_result]),
             results,
         )
@@ -421,15 +417,15 @@ def read_task_samples(
 
 
 def compute_influences(result: Result, columns: Mapping[str, npt.NDArray[Any]]) -> ItemInfluences:
-    """Compute the score of a result, and how much each item moves it, from its columns.
+    """Compute how much each item moves the score of a result, from its columns.
 
     Args:
         result: The result.
         columns: Its per-item columns, by name.
 
     Returns:
-        The score, the influences (n,) float32, a hash of the gold scores (of no bytes if the score
-        needs none), and whether the columns say which items share a sentence.
+        The influences (n,) float32, a hash of the gold scores (of no bytes if the score needs
+        none), and whether the columns say which items share a sentence.
 
     Raises:
         DataError: The result's own score cannot be computed from the columns.
@@ -439,35 +435,15 @@ def compute_influences(result: Result, columns: Mapping[str, npt.NDArray[Any]]) 
     paired = make_paired_test(result, [[columns]], score_name="")
     if paired is None:
         raise DataError(f"{result.task}: the results' per-item columns are not of one kind")
-    score, influences = _score_and_influences(paired)
     gold = paired.gold.tobytes() if isinstance(paired, PairedCorrelation) else b""
+    # Of the only encoder by its only seed.
+    (influences,) = paired.influences(encoder=0)
     return ItemInfluences(
-        score,
         influences.astype(np.float32),
         # As hexadecimal digits: the cache would drop a zero byte at the end of the raw hash.
         hashlib.sha256(gold).hexdigest()[:32].encode(),
         read_sentence_ids(columns) is not None,
     )
-
-
-def _score_and_influences(paired: Paired) -> tuple[float, npt.NDArray[np.float64]]:
-    """Return the score of a single encoder with a single seed, and how much each item moves it.
-
-    Args:
-        paired: The values of one encoder with one seed on n items. Its methods return scores, (s,),
-            and influences, (s, n), by seed. Correlations are computed at once with influences,
-            which is faster.
-
-    Returns:
-        The score and the influences, (n,).
-    """
-    encoder, seed = 0, 0
-    if isinstance(paired, PairedCorrelation):
-        values = paired.values[encoder][seed]
-        return correlation_with_influences(
-            paired.metric, values, paired.gold, paired.subset_weights
-        )
-    return float(paired.scores(encoder)[seed]), paired.influences(encoder)[seed]
 
 
 def _check_same_items(

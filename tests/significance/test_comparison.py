@@ -314,6 +314,13 @@ def test_protocols_that_both_have_are_compared_each_with_itself():
         ("wmean", d.score - c.score),
     ]
     assert len(compare({"a": [a, c], "b": [b, d]}, protocol="wmean", settings=FEW).differences) == 1
+    # What one lacks is left out, and said, as a task that it lacks is.
+    on_dev = replace(a, split="dev")
+    found = compare({"a": [a, c, on_dev], "b": [b]}, settings=FEW)
+    assert len(found.differences) == 1
+    assert found.notes[0] == (
+        "Skipped: not scored for every encoder: sts12 (test, wmean), sts12 (dev, simcse)"
+    )
 
 
 def test_the_mean_is_over_the_tasks_of_one_protocol():
@@ -412,6 +419,14 @@ def test_a_mean_has_as_many_seeds_as_the_task_that_has_fewest():
     b = [*seeded("b", "sts12", [0]), *seeded("b", "sts13", [0, 1, 2])]
     *_, mean = compare({"a": a, "b": b}, settings=FEW).differences
     assert mean.is_average and mean.seeds == (2, 1)
+
+
+def test_a_mean_over_tasks_with_different_seeds_is_planned_too():
+    b = [*seeded("b", "sts12", [0, 1, 2]), *seeded("b", "sts13", [0, 1, 2])]
+    for seeds in ([0, 1, 2], [0, 1, 3], [3, 4, 5]):
+        a = [*seeded("a", "sts12", [0, 1, 2]), *seeded("a", "sts13", seeds)]
+        found = compare({"a": a, "b": b}, settings=replace_fields(FEW, plan=0.2))
+        assert "2 seeds per encoder on mean of 2 tasks" in describe_comparison(found)[0]
 
 
 def test_one_training_run_says_nothing_of_the_recipe():
@@ -547,26 +562,26 @@ def test_a_p_value_has_as_many_decimals_as_its_level_needs(p, level, text):
     assert format_p(p, level) == text
 
 
-@pytest.mark.parametrize("is_average", [False, True])
-def test_a_p_value_just_above_the_level_of_a_comparison_is_not_printed_as_the_level(is_average):
+def test_a_p_value_beside_the_level_of_a_comparison_is_not_printed_as_the_level():
     a, b = probe("a", "mr", [1] * 30 + [0] * 10), probe("b", "mr", [1] * 20 + [0] * 18 + [1] * 2)
     strict = compare({"a": [a], "b": [b]}, settings=TestSettings(n_permutations=99, level=0.01))
-    differences = [
-        replace_fields(
-            difference,
-            p=0.0101,
-            p_corrected=0.0101,
-            real=False,
-            tasks=("mr", "cr") if is_average else ("mr",),
-        )
-        for difference in strict.differences
-    ]
-    near = replace_fields(strict, differences=differences)
-    (sentence,) = describe_comparison(near)
-    assert "Holm p = .0101" in sentence
-    assert ".0101 & .0101" in render_comparison(near, "latex")
+    (difference,) = strict.differences
+    mean = replace_fields(
+        difference,
+        task="mean of 2 tasks",
+        tasks=("mr", "cr"),
+        p=0.0101,
+        p_corrected=0.0099,
+        real=True,
+    )
+    near = replace_fields(strict, differences=[mean])
+    assert (
+        "a is better by 20.00 points in the mean of 2 tasks (Holm p = .0099). "
+        in (describe_comparison(near)[0])
+    )
+    assert ".0101 & .0099" in render_comparison(near, "latex")
     heads, rows = difference_columns(near.differences, near.level)
-    assert rows[0][heads.index("Holm p")] == ".0101"
+    assert rows[0][heads.index("Holm p")] == ".0099"
 
 
 def test_seeds_of_training_and_evaluation_are_seeds_of_training():
@@ -701,6 +716,37 @@ def difference(
 def test_a_sentence_says_which_differences_are_real(differences, sentence):
     found = Comparison(encoders=["A1", "B2"], differences=differences, level=0.05)
     assert describe_comparison(found) == [sentence]
+
+
+def test_splits_and_protocols_of_a_task_are_told_apart_wherever_it_is_named():
+    dot = {**SIMCSE, "similarity": "dot"}
+    wmean = {**SIMCSE, "name": "wmean", "aggregation": "wmean"}
+    # The label in a table, with a difference that is significant or not.
+    by_label = {
+        "x (test, simcse, similarity=cosine)": difference("x", 0.02, 0.001, real=True),
+        "x (test, simcse, similarity=dot)": replace_fields(
+            difference("x", 0.02, 0.3), protocol=dot
+        ),
+        "x (test, wmean)": replace_fields(difference("x", 0.02, 0.3), protocol=wmean),
+        "x (dev)": replace_fields(difference("x", 0.02, 0.3), split="dev"),
+        "y": difference("y", 0.02, 0.3),
+    }
+    differences = [replace_fields(d, smallest_detectable=0.01) for d in by_label.values()]
+    assert [row[0] for row in difference_columns(differences)[1]] == list(by_label)
+    found = Comparison(encoders=["A1", "B2"], differences=differences, level=0.05)
+    (sentence,) = describe_comparison(found)
+    significant, *others = by_label
+    assert f"on 1 of 5 tasks: {significant} (+2.00)" in sentence
+    assert "power: " + ", ".join(f"1.00 points on {label}" for label in others) in sentence
+
+
+def test_a_planned_difference_that_no_number_of_items_finds_is_said_to_be_so():
+    a, b = pair()
+    found = compare({"a": [a], "b": [b]}, settings=TestSettings(n_permutations=99, plan=1e-6))
+    assert (
+        "A difference of 0.0001 points is found with 80% power by no number of items on sts12"
+        in (describe_comparison(found)[0])
+    )
 
 
 def test_holms_correction_counts_all_pairs_and_tasks():

@@ -686,6 +686,41 @@ def test_rows_without_a_task_in_common_are_not_told_apart():
     assert {(one.rank, one.rank_interval) for one in found.rows.values()} == {(1, (1, 2))}
 
 
+def test_a_row_that_was_never_tested_against_the_best_is_no_best_if_another_is_better():
+    right = {share: np.random.default_rng(1).random(400) < share for share in (0.5, 0.9)}
+    rows: Rows = {
+        "x": [[probe("x", "mr", right[0.9])], []],
+        "y": [[], [probe("y", "cr", right[0.9])]],
+        "z": [[], [probe("z", "cr", right[0.5])]],
+    }
+    found = rank_rows(rows)
+    assert {name: one.is_best for name, one in found.rows.items()} == {
+        "x": True,
+        "y": True,
+        "z": False,
+    }
+
+
+def test_ranks_are_by_the_scores_that_a_table_shows():
+    """The score of a probe is a mean of rounded accuracies of folds, and not that of its items."""
+    shown = {
+        name: msgspec.structs.replace(probe(name, "cr", [1] * right + [0] * 50), score=score)
+        for name, right, score in (("a", 50, 0.5002), ("b", 50, 0.5001), ("c", 50, 0.5003))
+    }
+    found = rank_rows({name: [[result]] for name, result in shown.items()})
+    assert {name: one.rank for name, one in found.rows.items()} == {"c": 1, "a": 2, "b": 3}
+
+
+def test_rows_of_too_few_items_do_not_differ():
+    """A correlation of three items has no error: that of a mean over subsets has none either."""
+    wmean = {**SIMCSE, "name": "wmean", "aggregation": "wmean"}
+    results = pair(n=300, shift=0.3, subset=["news"] * 297 + ["tiny"] * 3, protocol=wmean)
+    found = rank_rows({result.encoder: [[result]] for result in results})
+    assert {one.letters for one in found.rows.values()} == {"a"}
+    (difference,) = compare({result.encoder: [result] for result in results}).differences
+    assert difference.p == 1
+
+
 def test_scores_made_differently_are_refused():
     a, b = pair()
     other = msgspec.structs.replace(b, data="e" * 64)

@@ -12,7 +12,7 @@ import pytest
 from stsbench.core import settings
 from stsbench.core.errors import DataError
 from stsbench.numbers.dependence import DOMINANT_COMPONENT_NOTE
-from stsbench.numbers.statistics import spearman, spearman_influence
+from stsbench.numbers.statistics import spearman_influence
 from stsbench.results.folder import read_folder, write_result
 from stsbench.results.record import Result, digest_columns, items_path
 from stsbench.significance import ranks, rows as module
@@ -81,7 +81,7 @@ def test_new_results_and_other_items_are_not_cached(stored):
     cache.save()
     again = InfluenceCache(known)
     found = again.get(known)
-    assert found is not None and found.score == influences.score
+    assert found is not None
     np.testing.assert_array_equal(found.influences, influences.influences)
     assert (found.gold, found.has_sentences) == (influences.gold, True)
     # Nothing guarantees that the columns of a new result are those that its hash names.
@@ -94,7 +94,6 @@ def test_influences_are_those_of_the_correlation_in_float32(stored):
     columns = result("b", 0.5).per_item
     found = compute_influences(known, columns)
     x, gold = columns["similarity"], columns["gold"]
-    assert found.score == pytest.approx(spearman(x, gold), abs=1e-13)
     expected = spearman_influence(x, gold) / N
     np.testing.assert_allclose(found.influences, expected, rtol=1e-6, atol=1e-9)
 

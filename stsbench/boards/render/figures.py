@@ -25,7 +25,7 @@ from stsbench.significance.descriptions import (
     describe_comparison,
     describe_notes,
     difference_columns,
-    make_task_labeller,
+    label_tasks,
 )
 
 if TYPE_CHECKING:
@@ -163,14 +163,14 @@ def draw_comparison(comparison: Comparison) -> Chart:
     """
     # The differences have the titles of tasks in place of their names.
     comparison = _use_titles(comparison)
-    label_task = make_task_labeller(comparison.differences)
+    label = label_tasks(comparison.differences)
     dots = []
     for difference in comparison.differences:
         if difference.interval is None:
             continue
         low, high = difference.interval
         dot = DotPoint(
-            group=label_task(difference),
+            group=label(difference),
             series=f"{difference.second} - {difference.first}",
             value=100 * difference.difference,
             interval=(100 * low, 100 * high),

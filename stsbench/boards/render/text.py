@@ -230,9 +230,11 @@ def to_latex(layouts: Sequence[Layout], max_lines: int | None = None) -> str:
             leaves each table whole.
     """
     tables = ["\n".join(_latex_lines(shorten_labels(layout), max_lines)) for layout in layouts]
-    packages = "% \\usepackage{booktabs,adjustbox}\n"
-    advice = "% table* in place of table takes both columns of a page\n"
-    return packages + advice + "\n\n".join(tables) + "\n"
+    comments = (
+        "% \\usepackage{booktabs,adjustbox}\n"
+        "% table* in place of table takes both columns of a page\n"
+    )
+    return comments + "\n\n".join(tables) + "\n"
 
 
 def _latex_lines(layout: Layout, max_lines: int | None) -> Iterator[str]:
