@@ -14,7 +14,7 @@ import tokenize
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "stsbench"
-MAX_TOKENS, MAX_FILES = 416_000, 262
+MAX_TOKENS, MAX_FILES = 417_000, 262
 ALLOWANCE = 1.03
 """A change may exceed the budget by so much; the next one makes up for it."""
 NOT_CODE = {

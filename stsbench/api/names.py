@@ -435,5 +435,6 @@ def _describe_results_name(name: str, results_folder: Path) -> str:
         return f"'{name}' is a folder of {results_folder}; give '{encoder}'"
     return (
         f"'{name}' is what {results_folder} calls an encoder that no known card has; give "
-        "the folder of its card (`catalogue=DIR`), or the encoder's folder, its class or file:PATH"
+        "the folder of its card (`catalogue=stsbench.Catalogue(DIR)`), or the encoder's folder, "
+        "its class or file:PATH"
     )

@@ -16,14 +16,22 @@ from stsbench.api.names import (
     count_parts_by_first,
     iter_joined_parts,
 )
-from stsbench.boards.tables.request import DEFAULT_SUITE, TableRequest
+from stsbench.boards.tables.request import TableRequest
 from stsbench.boards.tables.rows import AddedRow
 from stsbench.boards.tables.table import Table
 from stsbench.check.lock import CheckSide, lock_cell
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, OutputError, Remedy, StsbenchError, UnknownName
+from stsbench.core.errors import (
+    DataError,
+    OutputError,
+    Remedy,
+    StsbenchError,
+    UnknownName,
+    suggest,
+)
 from stsbench.core.names import split_names, split_params
-from stsbench.data.task import expand_names, tasks_in_order
+from stsbench.core.wording import format_some
+from stsbench.data.task import DEFAULT_SUITE, expand_names, tasks_in_order
 from stsbench.encoders.runs import RUN_FILE
 from stsbench.evaluators.belief import believe
 from stsbench.results.folder import read_folder
@@ -89,13 +97,19 @@ def _no_results_error(
 ) -> StsbenchError:
     """Return the error to raise if a name stands for no results at a location.
 
-    It is an UnknownName, unless the name is that of a card, whose encoder can be scored.
+    It is an UnknownName, unless the name is that of a card, whose encoder can be scored. Either one
+    suggests names in ``known_names``.
     """
+    names = list(dict.fromkeys(known_names))
     cards = catalogue.paths("baselines")
     if any(stem in cards for stem, _ in split_params(spec)):
-        remedy = Remedy("fill", {"encoder": spec, "tasks": ",".join(dict.fromkeys(tasks))})
-        return OutputError(f"{location} has no results of encoder '{spec}'", remedy=remedy)
-    return UnknownName("encoder", spec, known_names, hint=f"{location} has no results of it")
+        return OutputError(
+            f"{location} has no results of encoder '{spec}'",
+            hint=suggest(spec, names).removeprefix("; "),
+            remedy=Remedy("fill", {"encoder": spec, "tasks": ",".join(dict.fromkeys(tasks))}),
+        )
+    hint = f"{location} has results of {format_some(names)}" if names else "there are no results"
+    return UnknownName("encoder", spec, names, hint=hint)
 
 
 def select_results(

@@ -217,9 +217,12 @@ class RunCallbacks:
     """Called with a message for the user that is no error."""
 
     def with_raised_failures(self) -> RunCallbacks:
-        """Return a copy that raises each failure."""
+        """Return a copy that raises each failure, with the label of what has failed as a note."""
 
         def raise_failure(label: str, error: Exception) -> None:
+            # A traceback prints notes below the message; the first one names task and encoder.
+            if not hasattr(error, "__notes__"):
+                error.add_note(f"failed: {label}")
             raise error
 
         return replace(self, on_failure=raise_failure)

@@ -356,7 +356,7 @@ def lock_command(
     if as_json:
         print_json(report)
     else:
-        print_text(_describe_lock(report, notice))
+        print_paragraph(_describe_lock(report, notice))
 
 
 def _describe_lock(report: Mapping[str, Any], notice: str) -> str:

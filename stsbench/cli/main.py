@@ -19,6 +19,7 @@ from typer.exceptions import TyperException
 
 from stsbench.cli.child import exit_if_child
 from stsbench.cli.printing import print_error, print_traceback
+from stsbench.cli.wording import card_folders
 from stsbench.core.errors import (
     EXIT_BUG,
     EXIT_INTERRUPTED,
@@ -43,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     # If other processes load the cores, threads of this one sleep while they wait.
     share_cores()
+    # Folders of an earlier command of this process.
+    card_folders.set(())
     # In the block, errors of writing to stdout and stderr are handled, and warnings that are
     # notices for the user are printed as lines.
     with guarded_streams(), printed_notices():

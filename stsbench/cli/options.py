@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, CallbackParam, Context as Context, Option
 
+from stsbench.cli.wording import card_folders
 from stsbench.core.errors import StsbenchError
 from stsbench.core.names import has_empty_name, split_names
 from stsbench.plots.labels import FIGURES, parse_width
@@ -65,9 +66,13 @@ def list_names(kind: str) -> Iterable[str]:
 
 
 def make_catalogue(folders: Sequence[Path] = ()) -> "Catalogue":
-    """Return the catalogue of all cards, including those in the user's folders."""
+    """Return the catalogue of all cards, including those in the user's folders.
+
+    Commands that are advised by messages then name these folders.
+    """
     from stsbench.core.catalogue import Catalogue
 
+    card_folders.set(folders)
     return Catalogue(folders)
 
 

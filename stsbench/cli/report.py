@@ -101,7 +101,9 @@ def report_command(
     comparison = None
     if len(trusted.by_encoder) > 1:
         with _collect_error("comparison", missing):
-            comparison = build_comparison(trusted.by_encoder, catalogue, all_pairs=True)
+            comparison = build_comparison(
+                trusted.by_encoder, catalogue, tasks=suite_tasks, all_pairs=True
+            )
             comparison = replace(comparison, notes=notes_with_commands(comparison.notes))
     print_errors("not in the report", missing)
     if trusted.notice:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from stsbench.cli import options as opt
 from stsbench.cli.option_values import find_data_folder
-from stsbench.cli.printing import format_interval, print_errors, print_json, print_text, show_count
+from stsbench.cli.printing import (
+    format_interval,
+    print_errors,
+    print_json,
+    print_paragraph,
+    print_text,
+    show_count,
+)
 from stsbench.cli.tables import print_records
 from stsbench.core.errors import EXIT_USER_ERROR
 from stsbench.core.wording import format_count
@@ -221,5 +228,5 @@ def _print_transfer(
         if not has_data:
             n_results = format_count(len(transfer.missing), "result")
             missing = f"{n_results}; there is no data folder: give --data DIR"
-        print_text(f"packed columns or data are missing: {missing}")
+        print_paragraph(f"packed columns or data are missing: {missing}")
     return exit_code

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from pathlib import Path
 from typing import NamedTuple
 
 from stsbench.core.errors import AdvisingNote, Remedy, StsbenchError
@@ -52,6 +54,10 @@ OPTION_BY_ACTION: Mapping[tuple[str, str], str] = {
     ("rescore", "seed"): "--seeds",
 }
 """Options that a command calls otherwise than OPTION_BY_PARAMETER, by action and parameter."""
+ACTIONS_WITH_CARDS = frozenset({"score", "rescore", "fill", "train"})
+"""The actions whose commands look names up in the user's cards."""
+card_folders: ContextVar[Sequence[Path]] = ContextVar("card_folders", default=())
+"""The user's folders of cards in the command that runs, which advised commands need too."""
 _PARAMETER_PATTERN = re.compile(r"`(?P<name>[a-z_]+)(=(?P<value>[^`]*))?`")
 
 
@@ -70,7 +76,11 @@ def replace_parameters_by_options(text: str) -> str:
 
     def to_option(match: re.Match[str]) -> str:
         option = option_name(match["name"])
-        return option if match["value"] is None else f"{option} {match['value']}"
+        if match["value"] is None:
+            return option
+        # In Python cards are an object; the command line takes their folder.
+        value = match["value"].replace("stsbench.Catalogue(DIR)", "DIR")
+        return f"{option} {value}"
 
     return _PARAMETER_PATTERN.sub(to_option, text)
 
@@ -102,7 +112,7 @@ def _format_arguments(remedy: Remedy) -> str:
 
     Returns:
         For example `` --encoder minilm --set pooling=cls``. Parameters that are arguments of the
-        command have no option before them.
+        command have no option before them. The user's folders of cards come last.
     """
     text = ""
     for name, value in remedy.arguments.items():
@@ -115,10 +125,12 @@ def _format_arguments(remedy: Remedy) -> str:
             for key, new_value in value.items():
                 text += f" {option} {shlex.quote(f'{key}={new_value}')}"
             continue
-        values = [value] if isinstance(value, str) else value
+        values = [str(value)] if isinstance(value, str | int) else value
         words = " ".join(map(shlex.quote, values))
         is_argument = name in POSITIONAL_BY_ACTION.get(remedy.action, ())
         text += f" {words}" if is_argument else f" {option} {words}"
+    if remedy.action in ACTIONS_WITH_CARDS:
+        text += "".join(f" --cards {shlex.quote(str(folder))}" for folder in card_folders.get())
     return text
 
 

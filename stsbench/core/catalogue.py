@@ -254,7 +254,7 @@ class Catalogue:
                 noun,
                 name,
                 paths,
-                hint="cards of your own need `catalogue=DIR`",
+                hint="cards of your own need `catalogue=stsbench.Catalogue(DIR)`",
                 remedy=Remedy("list", {"kind": f"{noun}s"}),
             )
         return paths[name]

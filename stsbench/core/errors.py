@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, TypeVar
 from stsbench.core.wording import as_one_line
 
 RowT = TypeVar("RowT")
-RemedyValue = str | Sequence[str] | Mapping[str, Any] | None
+RemedyValue = str | int | Sequence[str] | Mapping[str, Any] | None
 EXIT_DIFFERENCE, EXIT_USER_ERROR, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 3, 130
 """Exit codes of every command: 0 is success, 1 a regression or two encoders that differ."""
 
@@ -58,9 +58,9 @@ class Remedy(NamedTuple):
             arguments = dict(remedy.arguments)
             # A remedy that lists the valid names; Python has a function for names of cards only.
             if remedy.action == "list":
-                card_folder = _CARD_FOLDERS_BY_KIND.get(str(arguments["kind"]))
-                if card_folder:
-                    calls.append(f"stsbench.Catalogue().paths({card_folder!r}) lists them")
+                method = _CATALOGUE_METHODS_BY_KIND.get(str(arguments["kind"]))
+                if method:
+                    calls.append(f"stsbench.Catalogue().{method} lists them")
                 continue
             # The functions have no argument for this folder: the user saves their results in it.
             results_folder = arguments.pop("results_folder", None)
@@ -73,12 +73,13 @@ class Remedy(NamedTuple):
         return "; ".join(calls)
 
 
-_CARD_FOLDERS_BY_KIND: Mapping[str, str] = {
-    "tasks": "tasks",
-    "encoders": "baselines",
-    "recipes": "trainers",
+_CATALOGUE_METHODS_BY_KIND: Mapping[str, str] = {
+    "tasks": "paths('tasks')",
+    "encoders": "paths('baselines')",
+    "recipes": "paths('trainers')",
+    "suites": "suites()",
 }
-"""The folder of the cards that :class:`stsbench.Catalogue` lists, by the kind of what it lists."""
+"""The call of a method of :class:`stsbench.Catalogue`, by the kind of what it lists."""
 ACTIONS: Mapping[str, str] = {
     "score": "save the results of stsbench.evaluate",
     "rescore": "score them again, and save the results of stsbench.evaluate",
@@ -94,9 +95,9 @@ ACTIONS: Mapping[str, str] = {
 """What to do in Python, by the action of a remedy."""
 
 
-def _join_names(value: RemedyValue) -> str | Mapping[str, Any] | None:
+def _join_names(value: RemedyValue) -> str | int | Mapping[str, Any] | None:
     """Return a list of names as the comma list that functions accept; another value unchanged."""
-    return value if value is None or isinstance(value, str | Mapping) else ",".join(value)
+    return value if value is None or isinstance(value, str | int | Mapping) else ",".join(value)
 
 
 class AdvisingNote(str):
@@ -280,8 +281,8 @@ def suggest(name: str, choices: Iterable[str]) -> str:
     """Return the end of a message that suggests valid names: ``"; did you mean 'x' or 'y'?"``.
 
     Up to three names are suggested: the valid names in which parameters, a seed or a tag follow the
-    typed name, else those that are spelled like it, else those that begin with it. The text is
-    empty if there are none. Upper and lower case are not distinguished.
+    typed name, or a folder precedes it, else those that are spelled like it, else those that begin
+    with it. The text is empty if there are none. Upper and lower case are not distinguished.
 
     Args:
         name: The name that a user has typed, which is not valid.
@@ -291,7 +292,11 @@ def suggest(name: str, choices: Iterable[str]) -> str:
     choices_by_folded_name = {choice.casefold(): choice for choice in choices}
     # In the name of an encoder, parameters follow "+", a seed "@", a tag " ".
     beginnings = tuple(f"{folded_name}{separator}" for separator in ("+", "@", " "))
-    candidates = [folded for folded in choices_by_folded_name if folded.startswith(beginnings)]
+    candidates = [
+        folded
+        for folded in choices_by_folded_name
+        if folded.startswith(beginnings) or folded.endswith(f"/{folded_name}")
+    ]
     if not candidates:
         candidates = _similar_names(folded_name, choices_by_folded_name)
     if not candidates and len(folded_name) >= MIN_BEGINNING:

@@ -595,7 +595,7 @@ def expand_names(names: str | Sequence[str], catalogue: Catalogue) -> list[str]:
                 "task or suite",
                 name,
                 known_names(catalogue),
-                hint="cards of your own need `catalogue=DIR`",
+                hint="cards of your own need `catalogue=stsbench.Catalogue(DIR)`",
                 remedy=Remedy("list", {"kind": "tasks"}),
             )
         if ids[0] not in suites:
@@ -616,7 +616,7 @@ def expand_names(names: str | Sequence[str], catalogue: Catalogue) -> list[str]:
 AVAILABLE = "available"
 """The name that stands for all tasks whose data are on this machine."""
 DEFAULT_SUITE = "sts"
-"""The suite on which an encoder is scored if no tasks are named."""
+"""The suite on which an encoder is scored, and whose boards are made, if none is named."""
 QUICKSTART_SUITE = "quickstart"
 """The suite whose data come with stsbench."""
 

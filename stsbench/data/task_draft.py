@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +20,7 @@ from stsbench.core.cards import (
     TaskCard,
     strip_defaults,
 )
-from stsbench.core.errors import DataError
+from stsbench.core.errors import CardError, DataError
 from stsbench.core.files import file_sha256
 from stsbench.core.names import split_names
 from stsbench.core.toml import toml_tables
@@ -69,6 +70,8 @@ KEY_COMMENTS = {
     "columns": "what the columns are called, where not sentence1, sentence2 and score",
 }
 """The comments above keys of the card."""
+LANGUAGE_CODE = re.compile("[a-z]{2,3}")
+"""The codes that ISO 639 gives languages, as cards have them."""
 ROLES = ("sentence1", "sentence2", "sentence", "gold", "label")
 """The roles for which a user may give columns."""
 Params = dict[str, Any]
@@ -159,6 +162,14 @@ def recognise_task(
     scale = _Scale(scores.scale, doubt="") if scores.scale else _guess_scale(splits)
     doubt_by_key = {"gold_range": scale.doubt} if scale and scale.doubt else {}
     languages = split_names(language) or draft.languages
+    for code in languages:
+        if not LANGUAGE_CODE.fullmatch(code):
+            raise CardError(
+                "is no code of a language",
+                parameter="language",
+                value=code,
+                hint="such as en,de",
+            )
     if not languages:
         languages = find_languages(recognised.column(key).cells for key in roles.sentences)
         if languages:

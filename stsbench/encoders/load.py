@@ -393,7 +393,7 @@ def _untrained_recipe_error(spec: str) -> EncoderError:
     recipe, _, seed = stem.partition("@")
     arguments: dict[str, Any] = {"recipe": recipe}
     if seed:
-        arguments["seed"] = seed
+        arguments["seed"] = int(seed)
     if params:
         arguments["params"] = params
     # An action and its arguments, which the command line prints as a command.

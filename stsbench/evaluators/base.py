@@ -26,6 +26,8 @@ from stsbench.numbers.statistics import item_weights, weigh_subsets
 PositiveInt = Annotated[int, Meta(ge=1)]
 NonNegativeInt = Annotated[int, Meta(ge=0)]
 PositiveFloat = Annotated[float, Meta(gt=0)]
+BaseSeed = Annotated[int, Meta(ge=0, lt=1 << 31)]
+"""A seed to which that of the evaluation is added; numpy takes sums below 2 to the 32."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -166,7 +166,8 @@ class VerifiedFile:
             self.problems.append(as_one_line(error))
         except KeyError as error:
             self.problems.append(f"lacks the column {error}")
-        except (TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            # The file may hold any columns, and an evaluator may be a user's own.
             self.problems.append(
                 f"its columns are not those of its evaluator: {as_one_line(error)}"
             )

@@ -20,6 +20,7 @@ from stsbench.core.errors import DataError, EncoderError
 from stsbench.data.splits import PairSplit, Split
 from stsbench.encoders.base import Embed, FloatArray
 from stsbench.evaluators.base import (
+    BaseSeed,
     ItemColumns,
     NonNegativeInt,
     PositiveFloat,
@@ -62,7 +63,7 @@ class RelatednessProtocol:
     name: str
     metric: CorrelationName = "pearson"
     selection: CorrelationName = "pearson"
-    base_seed: int = 1111
+    base_seed: BaseSeed = 1111
     data_order: Literal["length,gold"] = "length,gold"
     optimiser: Literal["adam"] = "adam"
     learning_rate: PositiveFloat = 1e-3

@@ -20,6 +20,7 @@ from stsbench.data.splits import CaptionSplit, Split
 from stsbench.encoders.accelerator import resolve_device_name
 from stsbench.encoders.base import Embed, EmbeddingRows, FloatArray, IndexArray
 from stsbench.evaluators.base import (
+    BaseSeed,
     ItemColumns,
     NonNegativeInt,
     PositiveFloat,
@@ -57,7 +58,7 @@ class RetrievalProtocol:
 
     name: str
     metric: Literal["mean_recall"] = "mean_recall"
-    base_seed: NonNegativeInt = 1111
+    base_seed: BaseSeed = 1111
     projection: PositiveInt = 1000
     margin: PositiveFloat = 0.2
     contrasts: PositiveInt = 30

@@ -108,9 +108,9 @@ def label_tasks(differences: Sequence[Difference]) -> TaskLabel:
             details.append(protocol["name"])
         common_fields = set.intersection(*map(set, protocols[protocol["name"]]))
         details += [
-            f"{field[0]}={protocol[field[0]]}"
-            for field in protocol_part(protocol)
-            if field not in common_fields
+            f"{field}={value}".replace('"', "")
+            for field, value in protocol_part(protocol)
+            if (field, value) not in common_fields
         ]
         return f"{task} ({', '.join(details)})" if details else task
 
@@ -244,8 +244,8 @@ def _sentences_on_plan(
         A list with the sentence; empty if nothing is known for any task.
     """
     requirements = []
-    # The tasks on which no number is enough.
-    hopeless_tasks: dict[str, list[str]] = {"seeds": [], "items": []}
+    # By what is said of them, the tasks for which there is no number.
+    other_tasks: dict[str, list[str]] = {}
     for difference in differences:
         task = label(difference)
         if difference.required_seeds is not None:
@@ -253,15 +253,16 @@ def _sentences_on_plan(
         elif difference.required_items is not None:
             items = f"{difference.required_items:,} items like the {difference.n:,} of {task}"
             requirements.append(items)
-        elif difference.error is not None and min(difference.seeds) > 1:
-            hopeless_tasks["seeds"].append(task)
-        elif difference.error is not None and max(difference.seeds) == 1:
-            hopeless_tasks["items"].append(task)
-    requirements += [
-        f"no number of {unit} on {', '.join(tasks)}"
-        for unit, tasks in hopeless_tasks.items()
-        if tasks
-    ]
+        elif difference.error is not None:
+            fewest, most = sorted(difference.seeds)
+            if most == 1:
+                number = "no number of items"
+            elif fewest == 1:
+                number = "an unknown number of seeds"
+            else:
+                number = "no number of seeds"
+            other_tasks.setdefault(number, []).append(task)
+    requirements += [f"{number} on {', '.join(tasks)}" for number, tasks in other_tasks.items()]
     if not requirements:
         return []
     # For example "0.5 points" for 0.005.

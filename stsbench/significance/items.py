@@ -384,7 +384,10 @@ def average_by_seed(
         mean_scores.append(scores[indices].mean())
         mean_influences.append(influences[indices].mean(axis=0))
     return ScoreSample(
-        scores=np.array(mean_scores), influences=np.array(mean_influences), seeds=seed_keys
+        scores=np.array(mean_scores),
+        influences=np.array(mean_influences),
+        seeds=seed_keys,
+        mean_score=float(scores.mean()),
     )
 
 

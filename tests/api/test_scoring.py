@@ -56,8 +56,10 @@ def test_what_failed_is_in_the_results(place):
         "catalogue": stsbench.Catalogue(place / "cards"),
     }
     encoder = Plain()
-    with pytest.raises(SourceError, match="data for pets"):
+    with pytest.raises(SourceError, match="data for pets") as caught:
         stsbench.evaluate(encoder, "pets,plants", **options)
+    # A traceback prints it below the message.
+    assert caught.value.__notes__ == ["failed: pets"]
     assert encoder.calls == []
     results = stsbench.evaluate(
         encoder, "pets,plants", on_error="skip", callbacks=listener, **options

@@ -54,6 +54,14 @@ def test_a_table_has_a_panel_a_column_and_a_line_a_row():
     assert "95% interval" in chart.get_supxlabel()
 
 
+def test_columns_of_facts_are_in_tables_alone():
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
+    (table,) = stsbench.leaderboard(MEASURED, columns="size,dimensions").tables
+    chart: Any = draw_table([table])
+    assert len(chart.axes) == len(STS) + 1
+    assert any("only in tables: Size" in text.get_text() for text in chart.texts)
+
+
 def test_ranks_and_letters_stand_beside_the_names():
     pytest.importorskip("matplotlib", reason="needs the extra plots")
     (table,) = stsbench.leaderboard(MEASURED).tables

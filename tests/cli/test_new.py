@@ -127,6 +127,7 @@ def test_a_card_is_not_written_over_without_force(stsbench):
         (["--columns", "gold=u,gold=w"], "--columns gold is given twice"),
         (["--columns", "gold=scor"], "pairs.csv: no column 'scor' (has s1, s2, score); did you mean 'score'?"),
         (["--name", "stsb"], "the name 'stsb' is taken by "),
+        (["--language", "english"], "--language 'english': is no code of a language; such as en,de"),
         (["--name", "a/b"], "'a/b' cannot be the name of a card"),
     ],
 )  # fmt: skip

@@ -46,6 +46,15 @@ def test_a_recipe_is_trained_and_its_name_is_an_encoder(stsbench, cards, little)
     assert [result["train_seed"] for result in one["results"]] == [2]
 
 
+@pytest.mark.parametrize("is_supported", [True, False])
+def test_slow_bfloat16_is_a_notice(stsbench, little, monkeypatch, is_supported):
+    supports = lambda: is_supported  # noqa: E731
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", supports)
+    done = stsbench(*little, "--set", "steps=1", "--set", "precision=bfloat16")
+    assert done.code == 0, done.err
+    assert ("--set precision=float32 takes about a tenth" in done.err) is not is_supported
+
+
 def test_seeds_that_draw_rows_of_their_own_are_seeds_of_one_recipe(stsbench, cards, little):
     stsbench.fine(
         *little, "--seeds", "1,2", "--set", "steps=4", "--set", "rows=40", "--name", "few"
@@ -71,7 +80,7 @@ def test_the_recipe_s_own_text_is_no_other_recipe(stsbench, cards, masked_lm):
 def test_a_run_has_a_name_of_its_own(stsbench, cards, little):
     call = (*little, "--set", "steps=4")
     out = stsbench.fine(*call, "--name", "ours")
-    assert out.splitlines()[-1].endswith(f": stsbench run ours --cards {cards}")
+    assert out.splitlines()[-1].endswith(f": stsbench run ours --tasks quickstart --cards {cards}")
     assert json.loads(Path("runs/ours/seed0/run.json").read_text())["recipe"] == "ours"
     scored = stsbench.json("run", "ours", "--tasks", "quickstart-en", "--cards", cards)
     assert [result["encoder"] for result in scored["results"]] == ["ours"]
@@ -246,7 +255,7 @@ def test_every_mistake_is_one_line(stsbench, cards, masked_lm, arguments, says):
 
 def test_an_untrained_recipe_says_how_to_train_it(stsbench, cards):
     done = stsbench("run", "--encoder", "little", "--tasks", "quickstart-en", "--cards", cards)
-    assert done.code == 2 and "'stsbench train little'" in done.err
+    assert done.code == 2 and f"'stsbench train little --cards {cards}'" in done.err
 
 
 def test_a_recipe_trained_with_values_replaced_alone_is_offered_by_that_name(
@@ -259,7 +268,7 @@ def test_a_recipe_trained_with_values_replaced_alone_is_offered_by_that_name(
         offered = (
             f"'{spec}' has not been trained here; with replaced values it has been: use '{name}'"
         )
-        command = f"'stsbench train {spec.replace('+', ' --set ')}' trains it"
+        command = f"'stsbench train {spec.replace('+', ' --set ')} --cards {cards}' trains it"
         assert done.code == 2 and f"{offered}; {command}" in done.err
     assert (
         stsbench("run", "--encoder", name, "--tasks", "quickstart-en", "--cards", cards).code == 0

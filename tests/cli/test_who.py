@@ -336,6 +336,24 @@ def test_a_folder_keeps_its_name_when_it_is_trained_again(stsbench, tmp_path):
     assert board.count("measured") == 1 and "1 result of an older state left out: 'final [" in err
 
 
+def test_a_name_without_results_suggests_those_there_are(stsbench, tmp_path):
+    write_bert(tmp_path / "models" / "minilm-l4-mlm")
+    cards = tmp_path / "cards" / "tasks"
+    cards.mkdir(parents=True)
+    for name in ("models/minilm-l4-mlm", "minilm+pooling=max"):
+        write_result(make_result(name), tmp_path / "results")
+    known = ("--cards", "cards")
+    # A checkpoint in a folder is not the card of that name.
+    refused = stsbench.refused("compare", "minilm+pooling=max", "minilm-l4-mlm", *known)
+    assert "did you mean 'models/minilm-l4-mlm'?" in refused
+    # The command is to be copied: it has the cards that the user gave.
+    assert refused.endswith("stsbench run minilm-l4-mlm --tasks sts12 --cards cards")
+    refused = stsbench.refused("compare", "minilm+pooling=max", "minilm+poolin=max")
+    assert "did you mean 'minilm+pooling=max'?" in refused and "--cards" not in refused
+    refused = stsbench.refused("compare", "minilm+pooling=max", "my_module:Mine")
+    assert refused.endswith("results has results of minilm+pooling=max, models/minilm-l4-mlm")
+
+
 def test_versions_can_be_named(stsbench, tmp_path):
     for score, version in ((0.4, "5.3.0"), (0.5, "5.23.0")):
         state = f"{'a' * 64} by tokenizers 0.22.1, transformers {version}"

@@ -45,7 +45,7 @@ from stsbench.core.errors import (
 from stsbench.core.grouping import group_by
 from stsbench.core.names import split_names
 from stsbench.core.wording import format_some
-from stsbench.data.task import expand_names
+from stsbench.data.task import DEFAULT_SUITE, expand_names
 from stsbench.data.task_names import find_task_or_suite_ids, known_names
 from stsbench.results.groups import ComparableResults, group_by_encoder, select_comparable
 from stsbench.results.record import Result, protocol_key
@@ -58,8 +58,6 @@ if TYPE_CHECKING:
     from stsbench.significance.rows import ProgressCallback
 
 DEFAULT_FOLDER = Path("results")
-DEFAULT_SUITE = "sts"
-"""The suite whose boards are made if none is requested, and no results have a task of another."""
 TITLE_FIELDS = ("metric", "aggregation")
 """The fields of a protocol that every title names."""
 
@@ -551,7 +549,7 @@ def find_suite_id(name: str, catalogue: Catalogue) -> str:
         "suite",
         name,
         known_names(catalogue),
-        hint="cards of your own need `catalogue=DIR`",
+        hint="cards of your own need `catalogue=stsbench.Catalogue(DIR)`",
         remedy=Remedy("list", {"kind": "suites"}),
     )
 

@@ -20,7 +20,7 @@ from msgspec import Meta
 from stsbench.core.errors import DataError
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
 from stsbench.encoders.base import Embed, EmbeddingRows, FloatArray, IndexArray
-from stsbench.evaluators.base import inspect_embeddings
+from stsbench.evaluators.base import BaseSeed, inspect_embeddings
 
 if TYPE_CHECKING:
     import torch
@@ -465,6 +465,10 @@ class Solver(Protocol):
         return ()
 
 
+Decimals = Annotated[int, Meta(ge=0, le=12)]
+"""A number of decimals to round to; of many more numpy makes NaN."""
+
+
 class ProbeRun(NamedTuple):
     """One run of a probe, and the part of the machine that it may use."""
 
@@ -493,9 +497,9 @@ class ProbeProtocol(ABC):
 
     name: str
     kfold: Annotated[int, Meta(ge=2)] = 10
-    base_seed: int = 1111
+    base_seed: BaseSeed = 1111
     data_order: Literal["length,label"] = "length,label"
-    rounding: Annotated[int, Meta(ge=0)] | None = None
+    rounding: Decimals | None = None
 
     @abstractmethod
     def solver(self, run: ProbeRun) -> Solver:

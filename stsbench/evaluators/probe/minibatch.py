@@ -23,6 +23,7 @@ from stsbench.core.errors import StsbenchError, look_up
 from stsbench.encoders.base import FloatArray, IndexArray
 from stsbench.evaluators.base import NonNegativeInt, PositiveInt
 from stsbench.evaluators.probe.items import (
+    Decimals,
     EpochOrders,
     ItemBlock,
     ProbeItems,
@@ -60,7 +61,7 @@ class MinibatchSettings(ProbeProtocol, ABC):
     loss: Literal["mean", "sum"] = "mean"
     weight_decays: Decays = (1e-5, 1e-4, 1e-3, 1e-2)
     holdout: Annotated[float, Meta(gt=0, lt=1)] = 0.05
-    rounding: NonNegativeInt | None = 2
+    rounding: Decimals | None = 2
 
     def __post_init__(self) -> None:
         """Check that the optimiser exists."""

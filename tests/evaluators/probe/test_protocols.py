@@ -102,9 +102,10 @@ def test_wrong_optimisers_are_named(text, message):
         *((PROTOCOLS, *changed) for changed in [
             ("kfold", 1), ("batch_size", 0), ("epoch_size", 0), ("nhid", -1), ("dropout", 1.0), ("holdout", 0.0),
             ("loss", "median"), ("weight_decays", ()), ("tenacity", -1), ("optimiser", "adma"),
+            ("base_seed", -1), ("base_seed", 1 << 32), ("rounding", 400),
         ]),
-        *((RELATEDNESS, *changed) for changed in [("metric", "kendall"), ("batch_size", 0), ("learning_rate", 0.0)]),
-        *((RETRIEVAL, *changed) for changed in [("margin", 0.0), ("folds", 0), ("optimiser", "sgd"), ("max_epochs", -1)]),
+        *((RELATEDNESS, *changed) for changed in [("metric", "kendall"), ("batch_size", 0), ("learning_rate", 0.0), ("base_seed", -1)]),
+        *((RETRIEVAL, *changed) for changed in [("margin", 0.0), ("folds", 0), ("optimiser", "sgd"), ("max_epochs", -1), ("base_seed", 1 << 32)]),
     ],
 )  # fmt: skip
 def test_fields_of_no_sense_are_refused(protocols, name, value):
