@@ -24,6 +24,7 @@ from stsbench.core.files import cached_values, read_bounded
 from stsbench.core.provenance import code_digest
 from stsbench.core.wording import as_one_line, shorten
 from stsbench.evaluators.base import Evaluator, ItemColumns, Scores
+from stsbench.evaluators.probe.evaluator import ProbeEvaluator
 from stsbench.evaluators.registry import EVALUATORS, make_task_evaluator
 from stsbench.numbers.dependence import read_dependence
 from stsbench.numbers.intervals import (
@@ -154,11 +155,10 @@ class VerifiedFile:
         try:
             # The file may hold any numbers: NumPy's warnings about them would not help the user.
             with np.errstate(all="ignore"):
-                # A column ``label`` among the items is not trusted: it is replaced by that of the
-                # data, or inferred, or left out.
-                recomputed = evaluator.recompute(
-                    _replace_labels(result, items, labels=labels or {})
-                )
+                # What an own evaluator calls predictions may be no numbers of classes.
+                if isinstance(evaluator, ProbeEvaluator):
+                    items = _replace_labels(result, items, labels=labels or {})
+                recomputed = evaluator.recompute(items)
             # The lowest and the highest stored score that agrees with the recomputed one. They
             # differ by more than rounding for scores that are rounded or averaged over folds.
             bounds = allowed_score_range(evaluator, recomputed, result.split)
@@ -273,7 +273,7 @@ def format_range(low: float, high: float) -> str:
 
 
 def _replace_labels(result: Result, items: ItemColumns, labels: ItemColumns) -> ItemColumns:
-    """Replace the column ``label``, the right class of each item, by one that can be trusted.
+    """Replace a probe's column ``label``, the right class of each item, by one that can be trusted.
 
     A label in the file of the items is not used, because anybody may have written it. The column
     comes from the task's data. Without them it is inferred if there are two classes: the label of
@@ -287,16 +287,12 @@ def _replace_labels(result: Result, items: ItemColumns, labels: ItemColumns) -> 
             available or have no labels.
 
     Returns:
-        The columns by name. There is no ``label`` if it is neither read nor inferred, or if the
-        items are not answers of a classifier.
+        The columns by name. There is no ``label`` if it is neither read nor inferred.
 
     Raises:
         DataError: A predicted class does not exist.
     """
     items = {name: column for name, column in items.items() if name != "label"}
-    is_classification = {"prediction", "correct"} <= items.keys()
-    if not is_classification:
-        return items
     prediction = np.asarray(items["prediction"], dtype=np.int64)
     n_classes = len(result.per_subset)
     if n_classes and not (prediction.min() >= 0 and prediction.max() < n_classes):

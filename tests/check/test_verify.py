@@ -245,6 +245,25 @@ def test_an_own_evaluator_that_fails_on_the_items_is_one_line(error, tmp_path):
     assert file.problems == ["its columns are not those of its evaluator: of its own"]
 
 
+@pytest.mark.parametrize("prediction", [["yes", "no", "yes"], np.array([1.5, 7.0, 2.0])])
+def test_what_an_own_evaluator_predicts_need_be_no_class(prediction, tmp_path):
+    class Own:
+        def recompute(self, items: Any) -> Scores:
+            score = float(np.mean(items["correct"]))
+            return Scores(
+                score=score, scores={}, interval=(0, 1), interval_method="own", per_item=items, n=3
+            )
+
+    items = {"prediction": prediction, "correct": np.array([1, 1, 0])}
+    groups = {"a": {"mean": 0.5}, "b": {"mean": 1.0}}
+    facts = {"scores": {}, "interval": (0, 1), "interval_method": "own", "per_subset": groups}
+    result = make_result("a", "own", 2 / 3, **facts)
+    file = VerifiedFile(path=tmp_path, result=result)
+    own: Any = Own()
+    file.compare_with_items(result, items, own)
+    assert file.problems == [] and file.standing == "verified"
+
+
 def test_a_protocol_without_a_name_is_one_line_beside_what_is_believed(tmp_path, monkeypatch):
     result, _ = results()["simcse"]
     write(tmp_path, result)
