@@ -152,11 +152,12 @@ class VerifiedFile:
             labels: The column ``label``, read from the task's data; None or empty if the data are
                 not available or have no labels.
         """
+        is_probe = isinstance(evaluator, ProbeEvaluator)
         try:
             # The file may hold any numbers: NumPy's warnings about them would not help the user.
             with np.errstate(all="ignore"):
                 # What an own evaluator calls predictions may be no numbers of classes.
-                if isinstance(evaluator, ProbeEvaluator):
+                if is_probe:
                     items = _replace_labels(result, items, labels=labels or {})
                 recomputed = evaluator.recompute(items)
             # The lowest and the highest stored score that agrees with the recomputed one. They
@@ -175,7 +176,7 @@ class VerifiedFile:
             self.recomputed = recomputed
             # If the Result's interval is by an earlier method, that one is recomputed.
             with_interval = _use_earlier_interval_method(recomputed, result)
-            self.problems += _find_differences(result, with_interval, bounds)
+            self.problems += _find_differences(result, with_interval, bounds, is_probe=is_probe)
             # An interval by a method that this version does not have is no fault.
             if with_interval.interval_method != result.interval_method:
                 self.other_interval = result.interval_method
@@ -305,7 +306,9 @@ def _replace_labels(result: Result, items: ItemColumns, labels: ItemColumns) -> 
     return {**items, "label": np.where(is_correct, prediction, 1 - prediction)}
 
 
-def _find_differences(result: Result, recomputed: Scores, bounds: ScoreRange) -> Iterator[str]:
+def _find_differences(
+    result: Result, recomputed: Scores, bounds: ScoreRange, *, is_probe: bool
+) -> Iterator[str]:
     """Yield a message for each number of a Result that differs from the recomputed one.
 
     Compared are, in this order: the score, the other scores, the scores of each subset (or class)
@@ -315,6 +318,7 @@ def _find_differences(result: Result, recomputed: Scores, bounds: ScoreRange) ->
         result: The Result, one stored score.
         recomputed: The scores that its evaluator has recomputed from its items.
         bounds: The lowest and the highest score that the items allow.
+        is_probe: The subsets are the classes of a probe.
     """
     low, high = bounds
     if not low <= result.score <= high:
@@ -324,10 +328,10 @@ def _find_differences(result: Result, recomputed: Scores, bounds: ScoreRange) ->
     protocol_score = score_name(result.protocol)
     other_scores = {name: value for name, value in result.scores.items() if name != protocol_score}
     yield from _compare_values("field 'scores'", other_scores, recomputed.scores)
-    # Only sentence pairs have gold scores, given by people. The subsets of other items are classes.
-    has_classes = "gold" not in recomputed.per_item
+    # Only sentence pairs have gold scores, given by people. All their subsets are recomputed.
+    has_gold = "gold" in recomputed.per_item
     recomputed_subsets = recomputed.per_subset
-    if has_classes:
+    if is_probe:
         # Classes have names in a Result, and numbers if they are recomputed. Both are in the same
         # order, but classes at the end that no item has are not recomputed: zip leaves them out.
         recomputed_subsets = dict(zip(result.per_subset, recomputed_subsets.values(), strict=False))
@@ -335,7 +339,7 @@ def _find_differences(result: Result, recomputed: Scores, bounds: ScoreRange) ->
         if name in recomputed_subsets:
             location = f"field 'per_subset': '{shorten(name)}'"
             yield from _compare_values(location, values, recomputed_subsets[name])
-        elif not has_classes:
+        elif has_gold:
             yield f"field 'per_subset': the items have no subset '{shorten(name)}'"
     # Intervals by different methods may differ.
     if recomputed.interval_method == result.interval_method:

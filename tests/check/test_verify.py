@@ -246,18 +246,17 @@ def test_an_own_evaluator_that_fails_on_the_items_is_one_line(error, tmp_path):
 
 
 @pytest.mark.parametrize("prediction", [["yes", "no", "yes"], np.array([1.5, 7.0, 2.0])])
-def test_what_an_own_evaluator_predicts_need_be_no_class(prediction, tmp_path):
+def test_an_own_evaluator_may_predict_no_classes_and_order_its_subsets_anew(prediction, tmp_path):
     class Own:
         def recompute(self, items: Any) -> Scores:
             score = float(np.mean(items["correct"]))
-            return Scores(
-                score=score, scores={}, interval=(0, 1), interval_method="own", per_item=items, n=3
-            )
+            in_other_order = dict(reversed(groups.items()))
+            return Scores(score=score, per_subset=in_other_order, per_item=items, n=3, **facts)
 
     items = {"prediction": prediction, "correct": np.array([1, 1, 0])}
     groups = {"a": {"mean": 0.5}, "b": {"mean": 1.0}}
-    facts = {"scores": {}, "interval": (0, 1), "interval_method": "own", "per_subset": groups}
-    result = make_result("a", "own", 2 / 3, **facts)
+    facts: dict[str, Any] = {"scores": {}, "interval": (0, 1), "interval_method": "own"}
+    result = make_result("a", "own", 2 / 3, per_subset=groups, **facts)
     file = VerifiedFile(path=tmp_path, result=result)
     own: Any = Own()
     file.compare_with_items(result, items, own)
