@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from scipy import stats
 
 from stsbench.api.selection import select_results
+from stsbench.boards.render.figures import render_comparison
 from stsbench.cli.wording import notes_with_commands
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, ProtocolError, UnknownName
@@ -559,6 +560,28 @@ def test_a_p_value_is_printed_as_people_read_it(p, text):
 )  # fmt: skip
 def test_a_p_value_has_as_many_decimals_as_its_level_needs(p, level, text):
     assert format_p(p, level) == text
+
+
+def test_a_p_value_beside_the_level_of_a_comparison_is_not_printed_as_the_level():
+    a, b = probe("a", "mr", [1] * 30 + [0] * 10), probe("b", "mr", [1] * 20 + [0] * 18 + [1] * 2)
+    strict = compare({"a": [a], "b": [b]}, settings=TestSettings(n_permutations=99, level=0.01))
+    (difference,) = strict.differences
+    mean = replace_fields(
+        difference,
+        task="mean of 2 tasks",
+        tasks=("mr", "cr"),
+        p=0.0101,
+        p_corrected=0.0099,
+        real=True,
+    )
+    near = replace_fields(strict, differences=[mean])
+    assert (
+        "a is better by 20.00 points in the mean of 2 tasks (Holm p = .0099). "
+        in (describe_comparison(near)[0])
+    )
+    assert ".0101 & .0099" in render_comparison(near, "latex")
+    heads, rows = difference_columns(near.differences, near.level)
+    assert rows[0][heads.index("Holm p")] == ".0099"
 
 
 def test_seeds_of_training_and_evaluation_are_seeds_of_training():
