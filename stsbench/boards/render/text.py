@@ -230,9 +230,11 @@ def to_latex(layouts: Sequence[Layout], max_lines: int | None = None) -> str:
             leaves each table whole.
     """
     tables = ["\n".join(_latex_lines(shorten_labels(layout), max_lines)) for layout in layouts]
-    packages = "% \\usepackage{booktabs,adjustbox}\n"
-    advice = "% table* in place of table takes both columns of a page\n"
-    return packages + advice + "\n\n".join(tables) + "\n"
+    comments = (
+        "% \\usepackage{booktabs,adjustbox}\n"
+        "% table* in place of table takes both columns of a page\n"
+    )
+    return comments + "\n\n".join(tables) + "\n"
 
 
 def _latex_lines(layout: Layout, max_lines: int | None) -> Iterator[str]:
@@ -276,20 +278,24 @@ def _divide_blocks(layout: Layout, max_lines: int) -> list[list[LayoutBlock]]:
     """Divide a printed table into as few parts of at most ``max_lines`` lines as possible.
 
     A table consists of blocks of lines with a title. A block that is divided has its title in each
-    part. A part is a list of blocks.
+    part. The lines of a row are in one part, also if they are more than ``max_lines``. A part is a
+    list of blocks.
     """
     parts: list[list[LayoutBlock]] = [[]]
     lines_left = max_lines
     for block in layout.blocks:
         lines = list(block.lines)
         while lines:
-            if lines_left == 0:
+            # A part may end where a row does.
+            row_ends = [end for end in range(1, len(lines)) if not lines[end].continues_row]
+            row_ends.append(len(lines))
+            if row_ends[0] > lines_left and parts[-1]:
                 parts.append([])
                 lines_left = max_lines
-            part_lines = lines[:lines_left]
-            parts[-1].append(replace(block, lines=part_lines))
-            lines = lines[lines_left:]
-            lines_left -= len(part_lines)
+            end = max((end for end in row_ends if end <= lines_left), default=row_ends[0])
+            parts[-1].append(replace(block, lines=lines[:end]))
+            lines = lines[end:]
+            lines_left -= end
     return parts
 
 
@@ -396,13 +402,7 @@ def _find_further_fields(table: Table) -> _FurtherFields:
         The keys of the columns in which any number has a deviation, an interval, a published row
         that is not the row's own, a mark of significance, or a bound of what a test could see.
     """
-    further = _FurtherFields(
-        with_deviation=set(),
-        with_interval=set(),
-        with_published_row=set(),
-        with_significance=set(),
-        with_bound=set(),
-    )
+    further = _FurtherFields(set(), set(), set(), set(), set())
     for row in table.rows():
         for column in table.columns:
             cell = row.cell(column.key)
@@ -559,15 +559,13 @@ def _column_fields(column: TableColumn) -> dict[str, Any]:
     fields: dict[str, Any] = {"key": column.key, "head": column.head, "kind": column.kind}
     spec = column.spec
     if spec is not None:
-        fields["task"] = spec.task
-        fields["split"] = spec.published_split
-        fields["protocol"] = spec.protocol
-        fields["metric"] = spec.metric
-    if column.method:
-        fields["method"] = column.method
-    if column.signature:
-        fields["signature"] = column.signature
-    return fields
+        fields |= {
+            "task": spec.task,
+            "split": spec.published_split,
+            "protocol": spec.protocol,
+            "metric": spec.metric,
+        }
+    return fields | _without_empty({"method": column.method, "signature": column.signature})
 
 
 def _row_fields(row: Row) -> dict[str, Any]:
