@@ -773,6 +773,16 @@ def test_no_number_is_less_than_zero_by_its_sign_alone():
     assert cells[3:5] == ["0.00", "0.00 to 0.00"]
 
 
+def test_right_items_test_no_other_score_than_the_accuracy():
+    own = {"protocol": {"name": "own", "metric": "matthews"}, "scores": {}}
+    a, b = (
+        probe(name, "own", [1] * n + [0] * 20, n=n + 20, score=0.5, **own)
+        for name, n in (("a", 40), ("b", 40))
+    )
+    (found,) = compare({"a": [a], "b": [replace(b, score=0.4)]}, settings=FEW).differences
+    assert (found.difference, found.p, found.interval) == (pytest.approx(-0.1), None, None)
+
+
 def test_items_without_a_known_statistic_give_the_difference_alone():
     results = [
         make_result(name, "own", 0.5, per_item={"loss": np.zeros(3)}, items=name) for name in "ab"
