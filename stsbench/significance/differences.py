@@ -29,11 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stsbench.numbers.dependence import ItemDependence
-from stsbench.numbers.intervals import (
-    StandardError,
-    standard_errors,
-    widest_first,
-)
+from stsbench.numbers.intervals import StandardError, standard_errors, widest_first
 from stsbench.numbers.statistics import Float64Array
 
 TIE_TOLERANCE = 1e-12

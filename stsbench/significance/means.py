@@ -26,13 +26,7 @@ from stsbench.significance.differences import (
     average_samples,
     error_over_seeds,
 )
-from stsbench.significance.items import (
-    RowKey,
-    RowResults,
-    TaskItems,
-    check_comparable,
-    join_items,
-)
+from stsbench.significance.items import RowKey, RowResults, TaskItems, check_comparable, join_items
 from stsbench.significance.paired import PairedCorrelation
 from stsbench.significance.rows import RowItems, cache_key, has_stored_columns, score_facts
 
