@@ -22,6 +22,7 @@ from stsbench.analysis.context import (
     PlainRow,
     Tables,
 )
+from stsbench.core.errors import DataError
 from stsbench.data.splits import PairSplit
 from stsbench.evaluators.base import PositiveInt
 from stsbench.numbers.dependence import (
@@ -44,13 +45,8 @@ if TYPE_CHECKING:
 
 WORD_PATTERN = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 NEGATIONS = frozenset("no not never none nobody nothing neither nor nowhere cannot without".split())
-DIGITS_BY_WORD = dict(
-    zip(
-        "zero one two three four five six seven eight nine ten".split(),
-        map(str, range(11)),
-        strict=True,
-    )
-)
+NUMBER_WORDS = "zero one two three four five six seven eight nine ten".split()
+DIGITS_BY_WORD = {word: str(number) for number, word in enumerate(NUMBER_WORDS)}
 
 
 def words_of(sentence: str) -> list[str]:
@@ -112,14 +108,15 @@ def numbers_in(sentence: str) -> set[str]:
 def names_in(sentence: str) -> set[str]:
     """Return the likely names of a sentence, in lower case.
 
-    They are the words that begin with a capital, without the first word of the sentence and "I".
+    They are the words that begin with a capital, without the first word of the sentence, "I", and
+    words as "I'm".
     A word is letters and digits with at most one apostrophe inside, so a hyphen divides words.
     The set is empty for a sentence that is all in capitals.
     """
     if sentence.isupper():
         return set()
     words = WORD_PATTERN.findall(sentence)
-    return {word.lower() for word in words[1:] if word[0].isupper() and word != "I"}
+    return {word.lower() for word in words[1:] if word[0].isupper() and not re.match(r"I\b", word)}
 
 
 def _compare_sets(extract: Callable[[str], set[str]]) -> Callable[[str, str], str]:
@@ -192,8 +189,11 @@ def pair_costs(cosines: Float64Array, gold: Float64Array) -> Float64Array:
     where ranks are scaled to mean 0 and standard deviation 1. Equal values share their mean rank.
 
     Args:
-        cosines: The cosine of each pair, (n,); not all equal, else all costs are NaN.
-        gold: The gold score of each pair, (n,); not all equal either.
+        cosines: The cosine of each pair, (n,).
+        gold: The gold score of each pair, (n,).
+
+    Raises:
+        DataError: All cosines or all gold scores are equal.
     """
     # With ranks of mean 0 and deviation 1, the correlation is the mean of their product, and the
     # mean of half the squared gap is 1 less that.
@@ -202,8 +202,14 @@ def pair_costs(cosines: Float64Array, gold: Float64Array) -> Float64Array:
 
 
 def _standard_ranks(x: Float64Array) -> Float64Array:
-    """Return the ranks of values, (n,), with mean 0 and deviation 1; ties share their mean rank."""
+    """Return the ranks of values, (n,), with mean 0 and deviation 1; ties share their mean rank.
+
+    Raises:
+        DataError: All values are equal.
+    """
     ranks = centred_ranks(x)
+    if not ranks.any():
+        raise DataError("all pairs have the same cosine or gold score; no rank correlation exists")
     return ranks / ranks.std()  # type: ignore[no-any-return]
 
 
@@ -229,6 +235,9 @@ def slice_cost(
 
     Returns:
         The cost with the bounds of its interval, then the excess with the bounds of its interval.
+
+    Raises:
+        DataError: All cosines or all gold scores are equal.
     """
     n = len(gold)
     share = float(members.mean())

@@ -370,6 +370,8 @@ class Leaderboard:
     exact: bool
     left_out: Sequence[str]
     """A line on each thing that the tables omit."""
+    advice: Sequence[str]
+    """What the user can do for fuller tables, a line each."""
     rows_only: bool = False
     """Whether texts are rows alone, without captions, heads and legends."""
 
@@ -580,6 +582,7 @@ def leaderboard(
         show=checked_show,
         exact=exact,
         left_out=requested.omitted,
+        advice=list(map(str, requested.advice)),
         rows_only=rows_only,
     )
 

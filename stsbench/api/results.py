@@ -32,7 +32,7 @@ from stsbench.core.parameters import (
     ArgumentKind,
     validate_arguments,
 )
-from stsbench.core.wording import as_one_line, format_count, format_repr
+from stsbench.core.wording import as_one_line, format_count, format_repr, format_some
 from stsbench.data.task import expand_names, suites_within
 from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.plots.labels import figure_width
@@ -133,12 +133,13 @@ def make_grid_columns(
     n_versions = Counter(map(_without_version, parts))
     # By task and split: the number of protocols. Each key of n_versions is of another one.
     n_protocols = Counter((part.task, part.split) for part in n_versions)
+    # A head need not name ``test`` or ``all`` unless its task was scored on both.
+    n_default_splits = Counter(task for task, split in n_protocols if split in DEFAULT_SPLITS)
     columns = []
     for part in parts:
         head = part.task
-        # Empty for ``test`` and ``all``, which a head need not name.
-        if split := _shown_split(part):
-            head += f" ({split})"
+        if _shown_split(part) or n_default_splits[part.task] > 1:
+            head += f" ({part.split})"
         if n_protocols[part.task, part.split] > 1:
             head += f", {part.protocol_name}"
         if n_versions[_without_version(part)] > 1:
@@ -500,12 +501,9 @@ class Results(Sequence[Result]):
         failed = f", {len(self.failures)} failed" if self.failures else ""
         if not self:
             return f"<Results, none{failed}>"
-        names = ", ".join(self.encoders[:3])
-        if len(self.encoders) > 3:
-            names += ", …"
         return (
             f"<Results, {format_count(len(self), 'result')}{failed}: "
-            f"{format_count(len(self.runs), 'encoder')} ({names}) "
+            f"{format_count(len(self.runs), 'encoder')} ({format_some(self.encoders)}) "
             f"on {format_count(len(self.tasks), 'task')}>"
         )
 

@@ -264,6 +264,17 @@ class CheckSide(NamedTuple):
         ]
         return self._replace(cells=cells, problems=problems)
 
+    def select_tasks(self, tasks: Sequence[str]) -> CheckSide:
+        """Return this side with the scores and older results of these tasks only.
+
+        Of the unreadable files those remain whose names are not those of other tasks.
+        """
+        return self._replace(
+            cells=[cell for cell in self.cells if cell.task in tasks],
+            problems=[problem for problem in self.problems if _may_concern(problem, tasks)],
+            older=[result for result in self.older if result.task in tasks],
+        )
+
     def is_in(self, folder: Path) -> bool:
         """Return whether all files lie in this folder, which then is the folder of one encoder."""
         files = [result.path for result in self.results() if result.path is not None]
@@ -292,12 +303,8 @@ class CheckSide(NamedTuple):
         cells = [
             cell for cell in self.cells if cell.result is None or id(cell.result) in believed_ids
         ]
-        return CheckSide(
-            cells,
-            problems=[*self.problems, *believed.problems],
-            older=self.older,
-            unverified=believed.unverified,
-        )
+        problems = [*self.problems, *believed.problems]
+        return self._replace(cells=cells, problems=problems, unverified=believed.unverified)
 
     def why_unverified(self, result: Result) -> str:
         """Return why a Result was not compared with its items; empty if it was."""
@@ -564,43 +571,33 @@ def _describe_cell(cell: LockedCell) -> str:
     return f"{shorten(cell.encoder)} on {shorten(cell.task)}"
 
 
-def read_side(path: Path, *, tasks: Sequence[str] | None = None) -> CheckSide:
+def read_side(path: Path) -> CheckSide:
     """Read the new or the old scores of a check, which compares new with old scores.
 
     Args:
         path: A results folder, the folder of one encoder in it, or a lock file (a JSON file of
             accepted scores).
-        tasks: The tasks to read; None for all.
 
     Returns:
-        ``cells``, the scores; ``problems``, the files that are no valid results, unless their names
-        are those of other tasks; and ``older``, results of earlier states of an encoder, which do
-        not count. A lock file has only cells.
+        ``cells``, the scores; ``problems``, the files that are no valid results; and ``older``,
+        results of earlier states of an encoder, which do not count. A lock file has only cells.
 
     Raises:
         OutputError: There is neither a folder nor a file.
         DataError: The file is not a lock file.
     """
-
-    def is_requested(task: str) -> bool:
-        return tasks is None or task in tasks
-
     # A missing .json file is read as a lock too, because that error says how to make one.
     if not path.is_dir() and (path.exists() or path.suffix == ".json"):
-        return CheckSide([cell for cell in read_lock(path) if is_requested(cell.task)], problems=[])
+        return CheckSide(read_lock(path), problems=[])
     folder = read_folder(path)
     # Lost results: in place of the file beside their columns there is none, or a folder.
     problems = [*folder.problems, *find_lost_results(path)]
-    return CheckSide(
-        cells=[lock_cell(result) for result in folder.results if is_requested(result.task)],
-        problems=[problem for problem in problems if _may_concern(problem, tasks)],
-        older=[result for result in folder.older if is_requested(result.task)],
-    )
+    return CheckSide(list(map(lock_cell, folder.results)), problems, older=folder.older)
 
 
-def _may_concern(problem: Problem, tasks: Sequence[str] | None) -> bool:
+def _may_concern(problem: Problem, tasks: Sequence[str]) -> bool:
     """Return whether a file that cannot be read may hold a result of these tasks, by its name."""
     name_match = re.fullmatch(r"(.+)\.[^.]+\.[0-9a-f]{8}\.json", problem.path.name)
-    if tasks is None or name_match is None:
+    if name_match is None:
         return True
     return name_match[1] in [safe_file_name(task, MAX_NAME_BYTES) for task in tasks]

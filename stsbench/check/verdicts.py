@@ -15,7 +15,9 @@ from typing import Any, Literal, NamedTuple
 
 from stsbench.check.lock import CheckSide, LockedCell
 from stsbench.core.errors import StsbenchError, UnknownName
+from stsbench.core.names import PARAM_SEPARATOR
 from stsbench.core.provenance import is_same_encoder
+from stsbench.core.wording import format_count
 from stsbench.significance.margins import MarginVerdict
 
 Rule = Literal["absolute", "statistical"]
@@ -173,9 +175,9 @@ class CheckReport:
         """
         n_means = sum(verdict.is_mean for verdict in self.verdicts)
         n_cells = len(self.verdicts) - n_means
-        subject = "1 cell" if n_cells == 1 else f"{n_cells} cells"
+        subject = format_count(n_cells, "cell")
         if n_means:
-            subject += " and 1 mean" if n_means == 1 else f" and {n_means} means"
+            subject += f" and {format_count(n_means, 'mean')}"
         lower_label = "lower, which may be chance"
         if self.margin is not None:
             lower_label = "lower, by chance or by less than the margin"
@@ -327,7 +329,8 @@ def difference_class(new: LockedCell, old: LockedCell) -> str:
 
     * ``same``: encoder, device, number type and package versions are the same, and no side has a
       reduced precision (float16, bfloat16 or int8);
-    * ``changed``: the encoder is another one;
+    * ``changed``: the encoder is another one; it counts as the same one in another precision if
+      its revision and its name are the same, apart from a parameter ``dtype`` in the name;
     * ``probe`` and ``probe-few``: neither of these, and the protocol (the way of scoring) trains a
       classifier on embeddings, which amplifies small differences; ``probe-few`` on a task of fewer
       than ``SMALL_TASK_ITEMS`` items, where they count more;
@@ -343,15 +346,25 @@ def difference_class(new: LockedCell, old: LockedCell) -> str:
     reduced_precision = any(cell.dtype in REDUCED_PRECISION for cell in (new, old))
     if same_encoder and new.environment == old.environment and not reduced_precision:
         return "same"
-    # An encoder in another precision has another fingerprint: if number types differ and one is
-    # reduced, both sides count as the same encoder.
-    differs_in_precision = reduced_precision and new.dtype != old.dtype
+    # An encoder in another precision has another fingerprint. Then its name and its revision say
+    # whether both sides are the same encoder.
+    differs_in_precision = (
+        reduced_precision
+        and new.dtype != old.dtype
+        and new.revision == old.revision
+        and _without_dtype(new.encoder) == _without_dtype(old.encoder)
+    )
     if not same_encoder and not differs_in_precision:
         return "changed"
     # Protocols without a similarity train a classifier or a regressor on the embeddings.
     if "similarity" not in new.protocol:
         return "probe-few" if new.n < SMALL_TASK_ITEMS else "probe"
     return "half" if reduced_precision else "other-machine"
+
+
+def _without_dtype(name: str) -> list[str]:
+    """Return the parts of an encoder's name, such as ``pooling=max``, without the number type."""
+    return [part for part in PARAM_SEPARATOR.split(name) if not part.startswith("dtype=")]
 
 
 def parse_tolerances(texts: Sequence[str]) -> dict[str, Tolerance]:

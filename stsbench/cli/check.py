@@ -250,8 +250,9 @@ def read_cells(
     from stsbench.check.lock import read_side
     from stsbench.data.task import expand_names
 
-    all_cells = read_side(path, tasks=expand_names(tasks, catalogue) if tasks else None)
-    side = filter_side(encoders, side=all_cells, catalogue=catalogue, location=path)
+    side = filter_side(encoders, side=read_side(path), catalogue=catalogue, location=path)
+    if tasks:
+        side = side.select_tasks(expand_names(tasks, catalogue))
     # The encoders of the side by name, with their results.
     directory = side.directory(catalogue)
     if notice := directory.describe_omitted(directory.result_folder.results):
@@ -330,7 +331,8 @@ def lock_command(
         )
     current_results = side.results()
     if not current_results:
-        raise DataError(f"{results}: holds no results to lock")
+        of_tasks = f" of {tasks}" if tasks else ""
+        raise DataError(f"{results}: holds no results{of_tasks} to lock")
     # How many results could not be verified, and why; empty if all were.
     notice = describe_reason(describe_unverified(side.unverified, len(current_results)))
     if strict and notice:
@@ -366,8 +368,7 @@ def _describe_lock(report: Mapping[str, Any], notice: str) -> str:
             training seed (``single_seeds``).
         notice: How many scores are not verified, and why; empty if all are.
     """
-    n_cells = report["cells"]
-    text = f"locked {format_count(n_cells, 'cell')} in {report['lock']}"
+    text = f"locked {format_count(report['cells'], 'cell')} in {report['lock']}"
     if report["without_items"]:
         text += (
             f"; {report['without_items']} without what a paired test needs, "

@@ -113,19 +113,19 @@ def _print_comparison(comparison: Comparison) -> None:
     pairs = zip(comparison.pairs(), describe_comparison(comparison), strict=True)
     for (first, second, differences), sentence in pairs:
         print_text(f"A = {first}\nB = {second}\n")
-        print_differences(differences)
+        print_differences(differences, comparison.level)
         print_text("")
         print_paragraph(sentence)
         print_text("")
     print_paragraph(*describe_notes(comparison))
 
 
-def print_differences(differences: Sequence[Difference]) -> None:
-    """Print a table with a line per difference between the scores of two encoders."""
+def print_differences(differences: Sequence[Difference], level: float) -> None:
+    """Print a table with a line per difference of two encoders, tested at a level."""
     from stsbench.significance.descriptions import difference_columns
 
     # All cells are text. A column without a value in any row is omitted.
-    heads, rows = difference_columns(differences)
+    heads, rows = difference_columns(differences, level)
     # All columns are numbers but the task and the verdict by the margin, which are text.
     number_columns = [index for index, head in enumerate(heads) if head not in ("task", "margin")]
     # No column is of encoders' names: text that is too long is wrapped, not abbreviated.

@@ -57,7 +57,7 @@ def fetch_command(
         for part in parts or [name]:
             expanded_names += [part] if part in corpora else expand_names(part, catalogue)
     failures: list[str] = []
-    for name in expanded_names:
+    for name in dict.fromkeys(expanded_names):
         try:
             print_text(f"{name}: {_fetch(name, data, catalogue)}")
         except StsbenchError as error:

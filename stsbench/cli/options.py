@@ -453,7 +453,7 @@ ShownIntervals = Annotated[
 ]
 MaxLines = Annotated[
     int | None,
-    _output("LaTeX: divide a table into floats of at most so many lines.", **COUNT),
+    _output("LaTeX: divide a table between rows, into floats of at most so many lines.", **COUNT),
 ]
 RowsOnly = Annotated[
     bool, _output("No head and no legend, and with --add only the added rows.", "--rows-only")

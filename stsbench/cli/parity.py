@@ -209,7 +209,7 @@ def _print_parity(parity: Parity) -> None:
         ]
         print_rows(["cosine", "kind", "sentence"], outliers, number_columns=[0], name_columns=[1])
     print_text("")
-    print_differences(comparison.differences)
+    print_differences(comparison.differences, comparison.level)
     print_paragraph(*comparison.notes)
     print_text("")
     print_paragraph(f"verdict: {parity.verdict}", *(f"* {reason}" for reason in parity.reasons))

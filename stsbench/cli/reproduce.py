@@ -180,8 +180,8 @@ def _forecast_trials(reproduction: Reproduction) -> ReproductionForecast:
     """Forecast how long the trainings of a paper's table take; nothing is trained.
 
     Recipes that differ in fractions alone, such as the learning rate, take equally long. A training
-    gets the time that a complete training of such a recipe took: of several the last one, also for
-    a training that is complete itself. Without a complete one the time is unknown, None.
+    that is not complete gets the time that a complete training of such a recipe took: of several
+    the last one. Without a complete one the time is unknown, None.
 
     Args:
         reproduction: The trainings, each a trial: one recipe with one seed. The ``state`` of a
@@ -190,31 +190,36 @@ def _forecast_trials(reproduction: Reproduction) -> ReproductionForecast:
     Returns:
         A forecast per training, and what is missing for them, such as a corpus.
     """
-    from stsbench.recipes.train_plan import find_missing
+    from stsbench.recipes.train_plan import TrainPlan, find_missing
 
     # By a text that is equal for recipes whose trainings take equally long.
     seconds_by_cost: dict[str, float | None] = {}
-    # Dicts and sets of texts, so that each message is printed, and each requirement checked, once.
-    missing: dict[str, None] = {}
-    checked: set[str] = set()
+    seconds_by_folder: dict[Path, float | None] = {}
+    # Trainings with the same text, base model and development split lack the same things: one of
+    # them is checked, by the text of the three.
+    plan_by_requirements: dict[str, TrainPlan] = {}
     for trial in reproduction.trials:
+        plan, card = trial.plan, trial.plan.card
         if trial.state == "complete":
-            seconds = TrainedRun.read(trial.plan.folder).run.seconds
-            seconds_by_cost[_cost_key(trial.plan.card)] = seconds
-            continue
-        card = trial.plan.card
-        # Trainings with the same text, base model and development split lack the same things.
-        requirements = repr((card.base, card.data, card.selection))
-        if requirements not in checked:
-            checked.add(requirements)
-            missing |= dict.fromkeys(map(describe_error_line, find_missing(trial.plan).values()))
+            seconds = TrainedRun.read(plan.folder).run.seconds
+            seconds_by_folder[plan.folder] = seconds_by_cost[_cost_key(card)] = seconds
+        else:
+            plan_by_requirements[repr((card.base, card.data, card.selection))] = plan
+    # Each message once.
+    missing = dict.fromkeys(
+        describe_error_line(error)
+        for plan in plan_by_requirements.values()
+        for error in find_missing(plan).values()
+    )
     forecasts = [
         TrialForecast(
             reproduction.lines_of(trial),
             run=trial.plan.name,
             seed=trial.plan.seed,
             state=trial.state,
-            seconds=seconds_by_cost.get(_cost_key(trial.plan.card)),
+            seconds=seconds_by_folder.get(
+                trial.plan.folder, seconds_by_cost.get(_cost_key(trial.plan.card))
+            ),
         )
         for trial in reproduction.trials
     ]
@@ -262,13 +267,14 @@ def _forecast_reproduction(reproduction: Reproduction, *, as_json: bool) -> int:
     )
     # The seconds of the trainings still to do, None if unknown.
     remaining = [trial.seconds for trial in forecast.trials if trial.state != "complete"]
-    known_seconds = [seconds for seconds in remaining if seconds is not None]
+    is_known = None not in remaining
     rest = ""
-    if known_seconds and len(known_seconds) == len(remaining):
-        rest = f"; the rest takes about {format_duration(sum(known_seconds))} without scoring"
+    if remaining and is_known:
+        seconds = sum(filter(None, remaining))
+        rest = f"; the rest takes about {format_duration(seconds)} without scoring"
     n_trials = len(forecast.trials)
     print_text(f"{n_trials - len(remaining)} of {n_trials} runs are trained{rest}")
-    if len(known_seconds) < len(remaining):
+    if not is_known:
         print_text("?: known when such a run is trained")
     for label, reason in omitted_rows.items():
         print_text(f"not had: {label}: {reason}")

@@ -52,7 +52,7 @@ class ScoreLine(NamedTuple):
     @property
     def is_mean(self) -> bool:
         """Whether the score is a mean over tasks or seeds."""
-        return bool(self.score) and (self.n == "" or "±" in self.score)
+        return self.n == "" or "±" in self.score
 
 
 class ScoredTask(NamedTuple):
@@ -274,6 +274,7 @@ def _seed_line(result: Result) -> ScoreLine:
         task=f"  seed {_format_seed(result)}",
         score=format_points(result.score),
         interval=format_interval(result.interval),
+        n=str(result.n),
     )
 
 
@@ -351,9 +352,8 @@ def _print_classes(results: Sequence[Result], suffix: str) -> None:
             format_points(fmean(result.per_subset[class_name][score_name] for result in results))
             for score_name in CLASS_SCORES
         ]
-        # The number of items of the class.
-        n_items = f"{values['support']:.0f}"
-        rows.append([class_name, *means, n_items])
+        # The support is the number of items of the class.
+        rows.append([class_name, *means, f"{values['support']:.0f}"])
     seeds = f", mean of {len(results)} seeds" if len(results) > 1 else ""
     print_text(f"\nclasses of {_task_label(results[0])}{suffix}{seeds}\n")
     print_rows(["class", "precision", "recall", "F1", "n"], rows, number_columns=[1, 2, 3, 4])

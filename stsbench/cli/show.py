@@ -448,7 +448,9 @@ def _draw_curves(names: str, path: Path) -> None:
     Raises:
         DataError: There are no runs of a name, or they were validated on different splits.
     """
-    training_curves = [curve for name in split_names(names) for curve in _read_curves(name)]
+    training_curves = [
+        curve for name in split_names(names) or [names] for curve in _read_curves(name)
+    ]
     splits = [f"{curve.selection.task} {curve.selection.split}" for curve in training_curves]
     score_labels = list(dict.fromkeys(splits))
     if len(score_labels) > 1:
@@ -571,14 +573,14 @@ def describe_requirements(card: EncoderCard, catalogue: Catalogue) -> str:
         return _describe_fitted(base, str(params.get("fit", "target")), catalogue)
     if "package" in params:
         package = str(params["package"])
-        installed = _which_is(settings.package_folder(package) is not None)
-        return f"the Python package {package}, {installed} installed"
+        is_installed = settings.package_folder(package) is not None
+        return f"the Python package {package}, {_which_is(is_installed)} installed"
     if card.kind == "openai":
         key = f", and its key in {params['key_variable']}" if params.get("key_variable") else ""
         return f"the server at {params.get('url') or '--set url=ADDRESS'}{key}"
     if card.kind == "use":
-        installed = _which_is(find_spec("tensorflow") is not None)
-        return f"TensorFlow, {installed} installed, and {model} or --set model=FOLDER"
+        is_installed = find_spec("tensorflow") is not None
+        return f"TensorFlow, {_which_is(is_installed)} installed, and {model} or --set model=FOLDER"
     if model is not None:
         is_here = os.path.isdir(str(model))  # noqa: PTH112 - see _find_trained_runs
         if is_here or os.path.isabs(str(model)):  # noqa: PTH117
@@ -593,8 +595,8 @@ def describe_requirements(card: EncoderCard, catalogue: Catalogue) -> str:
         file, folder = str(params.get("file", "")), settings.vectors_folder()
         if os.path.isfile(file):  # noqa: PTH113 - see _find_trained_runs
             return f"the file {file}, which is here"
-        available = _which_is(folder is not None and (folder / file).is_file())
-        return f"the file {file}, {available} in STSBENCH_VECTORS"
+        is_available = folder is not None and (folder / file).is_file()
+        return f"the file {file}, {_which_is(is_available)} in STSBENCH_VECTORS"
     return "nothing but its own code"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -107,9 +106,7 @@ def expand_variants(
                 "--variants takes the encoder itself"
             )
     calibration = params.get("calibration", "")
-    variants: list[str] = []
-    for spec in specs:
-        variants += variant_specs(spec, grid, calibration)
+    variants = [variant for spec in specs for variant in variant_specs(spec, grid, calibration)]
     shared_params = {key: value for key, value in params.items() if key != "calibration"}
     return ExpandedVariants(variants, shared_params)
 
@@ -130,8 +127,8 @@ def print_variants(results: Sequence[Result], catalogue: Catalogue, plot: Path |
     Raises:
         StsbenchError: A figure is requested, but there are several tables, or none.
     """
-    # One function per table, which draws it. Only one table can be drawn.
-    draw_functions = []
+    # The arguments of _draw_variants for each table. Only one table can be drawn.
+    drawings = []
     # By variant and task, the results of all seeds.
     for (encoder, _), seeds_by_variant in _group_by_variant(results).items():
         first_variant = next(iter(seeds_by_variant.values()))
@@ -157,19 +154,17 @@ def print_variants(results: Sequence[Result], catalogue: Catalogue, plot: Path |
         score_label = tasks[0] if len(tasks) == 1 else f"mean of {len(tasks)} tasks"
         print_text(f"{encoder}: {score_label}, {label}\n")
         _print_variant_rows(rows, tasks)
-        y_label, title = f"score × 100, {score_label}", f"{encoder}, {label}"
-        draw_functions.append(partial(_draw_variants, rows, y_label, title))
+        drawings.append((rows, f"score × 100, {score_label}", f"{encoder}, {label}"))
     print_missing_columns(results, need="intervals need")
     print_paragraph(*dict.fromkeys(note for result in results for note in result.notes))
     if plot is not None:
-        if len(draw_functions) > 1:
-            n_tables = len(draw_functions)
+        if len(drawings) > 1:
             raise StsbenchError(
-                f"--plot draws one encoder under one protocol, here are {n_tables} tables"
+                f"--plot draws one encoder under one protocol, here are {len(drawings)} tables"
             )
-        if not draw_functions:
+        if not drawings:
             raise StsbenchError("--plot has nothing to draw: no task is scored for all variants")
-        write_or_print(draw_functions[0](), plot)
+        write_or_print(_draw_variants(*drawings[0]), plot)
 
 
 def _group_by_variant(
@@ -260,8 +255,8 @@ def _print_variant_rows(variants: Sequence[VariantRow], tasks: Sequence[str]) ->
         rows.append(
             [
                 variant.type,
-                "–" if variant.dimensions is None else f"{variant.dimensions}",
-                "–" if variant.bytes is None else f"{variant.bytes}",
+                f"{variant.dimensions or '–'}",
+                f"{variant.bytes or '–'}",
                 format_points(variant.score),
                 difference,
                 interval,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -265,38 +266,30 @@ class Catalogue:
         benchmark MTEB (from ``mteb-suites.toml``).
 
         Raises:
-            CardError: A suite has the id of a task or of another suite in files of the same name.
+            CardError: A suite has the id of a task or of another suite.
         """
-        suites = self._read_records(
-            "tasks", file_stem="suites", record=cards.Suite, taken_ids=self.paths("tasks")
-        )
         # MTEB's suites have a file of their own, because a script writes it.
-        mteb_suites = self._read_records(
-            "tasks", file_stem="mteb-suites", record=cards.Suite, taken_ids=self.paths("tasks")
+        return self._read_records(
+            "tasks", "suites", "mteb-suites", record=cards.Suite, taken_ids=self.paths("tasks")
         )
-        return suites | mteb_suites
 
     def families(self) -> dict[str, cards.ModelFamily]:
         """Return all families of checkpoints on the Hub by id, the project's first."""
-        return self._read_records(
-            "baselines", file_stem="families", record=cards.ModelFamily, taken_ids={}
-        )
+        return self._read_records("baselines", "families", record=cards.ModelFamily, taken_ids={})
 
     def corpora(self) -> dict[str, cards.CorpusCard]:
         """Return all corpora by id."""
-        return self._read_records(
-            "trainers", file_stem="corpora", record=cards.CorpusCard, taken_ids={}
-        )
+        return self._read_records("trainers", "corpora", record=cards.CorpusCard, taken_ids={})
 
     def _read_records(
-        self, kind: str, file_stem: str, record: type[RecordT], *, taken_ids: Mapping[str, Path]
+        self, kind: str, *file_stems: str, record: type[RecordT], taken_ids: Mapping[str, Path]
     ) -> dict[str, RecordT]:
         """Read files that hold several records: each TOML table is one, and its name is the id.
 
         Args:
             kind: The kind of card beside which the files lie, such as ``tasks``. The project and
-                each folder of the user may have one such file.
-            file_stem: The name of the files without ``.toml``.
+                each folder of the user may have one file of each name.
+            *file_stems: The names of the files without ``.toml``, in the order of their records.
             record: The class of the records.
             taken_ids: Ids that no record may have -> the file that has each.
 
@@ -308,7 +301,7 @@ class Catalogue:
         """
         paths_by_id = dict(taken_ids)
         records = {}
-        for folder in self._card_folders(kind):
+        for file_stem, folder in product(file_stems, self._card_folders(kind)):
             path = folder / f"{file_stem}.toml"
             if not path.is_file():
                 continue

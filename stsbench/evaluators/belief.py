@@ -24,6 +24,7 @@ from stsbench.core.files import cached_values, read_bounded
 from stsbench.core.provenance import code_digest
 from stsbench.core.wording import as_one_line, shorten
 from stsbench.evaluators.base import Evaluator, ItemColumns, Scores
+from stsbench.evaluators.probe.evaluator import ProbeEvaluator
 from stsbench.evaluators.registry import EVALUATORS, make_task_evaluator
 from stsbench.numbers.dependence import read_dependence
 from stsbench.numbers.intervals import (
@@ -151,14 +152,14 @@ class VerifiedFile:
             labels: The column ``label``, read from the task's data; None or empty if the data are
                 not available or have no labels.
         """
+        is_probe = isinstance(evaluator, ProbeEvaluator)
         try:
             # The file may hold any numbers: NumPy's warnings about them would not help the user.
             with np.errstate(all="ignore"):
-                # A column ``label`` among the items is not trusted: it is replaced by that of the
-                # data, or inferred, or left out.
-                recomputed = evaluator.recompute(
-                    _replace_labels(result, items, labels=labels or {})
-                )
+                # What an own evaluator calls predictions may be no numbers of classes.
+                if is_probe:
+                    items = _replace_labels(result, items, labels=labels or {})
+                recomputed = evaluator.recompute(items)
             # The lowest and the highest stored score that agrees with the recomputed one. They
             # differ by more than rounding for scores that are rounded or averaged over folds.
             bounds = allowed_score_range(evaluator, recomputed, result.split)
@@ -166,7 +167,8 @@ class VerifiedFile:
             self.problems.append(as_one_line(error))
         except KeyError as error:
             self.problems.append(f"lacks the column {error}")
-        except (TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            # The file may hold any columns, and an evaluator may be a user's own.
             self.problems.append(
                 f"its columns are not those of its evaluator: {as_one_line(error)}"
             )
@@ -174,7 +176,7 @@ class VerifiedFile:
             self.recomputed = recomputed
             # If the Result's interval is by an earlier method, that one is recomputed.
             with_interval = _use_earlier_interval_method(recomputed, result)
-            self.problems += _find_differences(result, with_interval, bounds)
+            self.problems += _find_differences(result, with_interval, bounds, is_probe=is_probe)
             # An interval by a method that this version does not have is no fault.
             if with_interval.interval_method != result.interval_method:
                 self.other_interval = result.interval_method
@@ -272,7 +274,7 @@ def format_range(low: float, high: float) -> str:
 
 
 def _replace_labels(result: Result, items: ItemColumns, labels: ItemColumns) -> ItemColumns:
-    """Replace the column ``label``, the right class of each item, by one that can be trusted.
+    """Replace a probe's column ``label``, the right class of each item, by one that can be trusted.
 
     A label in the file of the items is not used, because anybody may have written it. The column
     comes from the task's data. Without them it is inferred if there are two classes: the label of
@@ -286,16 +288,12 @@ def _replace_labels(result: Result, items: ItemColumns, labels: ItemColumns) -> 
             available or have no labels.
 
     Returns:
-        The columns by name. There is no ``label`` if it is neither read nor inferred, or if the
-        items are not answers of a classifier.
+        The columns by name. There is no ``label`` if it is neither read nor inferred.
 
     Raises:
         DataError: A predicted class does not exist.
     """
     items = {name: column for name, column in items.items() if name != "label"}
-    is_classification = {"prediction", "correct"} <= items.keys()
-    if not is_classification:
-        return items
     prediction = np.asarray(items["prediction"], dtype=np.int64)
     n_classes = len(result.per_subset)
     if n_classes and not (prediction.min() >= 0 and prediction.max() < n_classes):
@@ -308,7 +306,9 @@ def _replace_labels(result: Result, items: ItemColumns, labels: ItemColumns) -> 
     return {**items, "label": np.where(is_correct, prediction, 1 - prediction)}
 
 
-def _find_differences(result: Result, recomputed: Scores, bounds: ScoreRange) -> Iterator[str]:
+def _find_differences(
+    result: Result, recomputed: Scores, bounds: ScoreRange, *, is_probe: bool
+) -> Iterator[str]:
     """Yield a message for each number of a Result that differs from the recomputed one.
 
     Compared are, in this order: the score, the other scores, the scores of each subset (or class)
@@ -318,6 +318,7 @@ def _find_differences(result: Result, recomputed: Scores, bounds: ScoreRange) ->
         result: The Result, one stored score.
         recomputed: The scores that its evaluator has recomputed from its items.
         bounds: The lowest and the highest score that the items allow.
+        is_probe: The subsets are the classes of a probe.
     """
     low, high = bounds
     if not low <= result.score <= high:
@@ -327,10 +328,10 @@ def _find_differences(result: Result, recomputed: Scores, bounds: ScoreRange) ->
     protocol_score = score_name(result.protocol)
     other_scores = {name: value for name, value in result.scores.items() if name != protocol_score}
     yield from _compare_values("field 'scores'", other_scores, recomputed.scores)
-    # Only sentence pairs have gold scores, given by people. The subsets of other items are classes.
-    has_classes = "gold" not in recomputed.per_item
+    # Only sentence pairs have gold scores, given by people. All their subsets are recomputed.
+    has_gold = "gold" in recomputed.per_item
     recomputed_subsets = recomputed.per_subset
-    if has_classes:
+    if is_probe:
         # Classes have names in a Result, and numbers if they are recomputed. Both are in the same
         # order, but classes at the end that no item has are not recomputed: zip leaves them out.
         recomputed_subsets = dict(zip(result.per_subset, recomputed_subsets.values(), strict=False))
@@ -338,7 +339,7 @@ def _find_differences(result: Result, recomputed: Scores, bounds: ScoreRange) ->
         if name in recomputed_subsets:
             location = f"field 'per_subset': '{shorten(name)}'"
             yield from _compare_values(location, values, recomputed_subsets[name])
-        elif not has_classes:
+        elif has_gold:
             yield f"field 'per_subset': the items have no subset '{shorten(name)}'"
     # Intervals by different methods may differ.
     if recomputed.interval_method == result.interval_method:

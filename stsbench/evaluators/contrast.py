@@ -18,10 +18,7 @@ from stsbench.data.splits import ContrastSplit, Split
 from stsbench.encoders.base import Embed
 from stsbench.evaluators.base import ItemColumns, Scores, compare_sides, read_pair_scores
 from stsbench.numbers.dependence import read_dependence, sentence_columns
-from stsbench.numbers.intervals import (
-    SHARE_INTERVAL_METHOD,
-    share_interval,
-)
+from stsbench.numbers.intervals import SHARE_INTERVAL_METHOD, share_interval
 from stsbench.numbers.similarity import DEFAULT_SIMILARITY, SIMILARITIES
 
 TIE_TOLERANCE = 1e-12

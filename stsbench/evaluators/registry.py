@@ -112,9 +112,12 @@ def make_evaluator(
     Raises:
         CardError: The evaluator has no such option.
     """
+    where = f"task {task}: [options]"
+    if "protocol" in card.options:
+        raise CardError(f"{where}: key 'protocol' is no option: a run chooses the protocol")
     params = {"protocol": protocol, **card.options}
     # This checks the arguments against the signature of the class, and calls it with them.
-    evaluator: Evaluator = call_with_params(factory, params, where=f"task {task}: [options]")
+    evaluator: Evaluator = call_with_params(factory, params, where=where)
     return evaluator
 
 

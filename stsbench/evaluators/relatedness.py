@@ -31,12 +31,7 @@ from stsbench.evaluators.base import (
 )
 from stsbench.evaluators.probe.evaluator import MinibatchProtocol
 from stsbench.evaluators.probe.items import EpochOrders, ProbeItems, make_items, starting_weights
-from stsbench.evaluators.probe.minibatch import (
-    Fold,
-    Lockstep,
-    TrainedWeights,
-    train_until_stopped,
-)
+from stsbench.evaluators.probe.minibatch import Fold, Lockstep, TrainedWeights, train_until_stopped
 from stsbench.numbers.dependence import sentence_columns
 from stsbench.numbers.statistics import CORRELATIONS, Float64Array
 

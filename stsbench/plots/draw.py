@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from stsbench.core.wording import escape_controls
@@ -305,8 +305,10 @@ def draw_lines(
         for axes, panel in zip(all_axes, panels, strict=True):
             panel_points = [point for point in points if point.panel == panel]
             for index, name in enumerate(series_names):
-                series_points = [point for point in panel_points if point.series == name]
-                series_points.sort(key=lambda point: point.size)
+                series_points = sorted(
+                    (point for point in panel_points if point.series == name),
+                    key=lambda point: point.size,
+                )
                 if series_points:
                     shift = series_distance * (index - (len(series_names) - 1) / 2)
                     _draw_series(axes, name, series_points, colour_and_marker(index), shift)
@@ -319,9 +321,15 @@ def draw_lines(
                 axes.yaxis.set_major_formatter("{x:g}")
             # A few sizes have a tick each; with more, matplotlib chooses the ticks.
             if len(sizes) <= MAX_TICKED_SIZES:
-                rotation = 90 if len(sizes) > 8 else 0
-                axes.set_xticks(sizes, [f"{size:g}" for size in sizes], rotation=rotation)
+                size_labels = [f"{size:g}" for size in sizes]
+                axes.set_xticks(sizes, size_labels)
                 axes.minorticks_off()
+                # Labels that would run together stand upright.
+                positions = axes.transData.transform([(size, 1) for size in sizes])[:, 0]
+                # With a free margin of half a digit on both sides.
+                label_width = text_width("\n".join(f"0{label}" for label in size_labels))
+                if any(b - a < label_width for a, b in pairwise(positions / chart.dpi)):
+                    axes.tick_params(axis="x", rotation=90)
             axes.grid(axis="y")
             axes.set_title(printable_name(panel))
         legend = legend_artists(all_axes) if len(series_names) > 1 else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from stsbench.core.wording import format_count
 from stsbench.results.signature import Fields, format_each_protocol, protocol_part
 from stsbench.significance.comparison_record import Comparison, Difference
 from stsbench.significance.differences import MAX_CORRELATION_DIFFERENCE
@@ -48,7 +49,7 @@ def describe_comparison(comparison: Comparison) -> list[str]:
             names = " and ".join(names_with_one_seed)
             warning = f" {names}: one training seed, so this says nothing of the recipe."
         sentences = _warnings_of_two_seeds(first, second, differences)
-        sentences += _sentences_on_results(first, second, differences, label)
+        sentences += _sentences_on_results(first, second, differences, label, comparison.level)
         if comparison.margin is not None:
             sentences += _sentences_on_margin(first, second, differences, comparison.margin, label)
         if comparison.plan is not None:
@@ -117,7 +118,7 @@ def label_tasks(differences: Sequence[Difference]) -> TaskLabel:
 
 
 def _sentences_on_results(
-    first: str, second: str, differences: Sequence[Difference], label: TaskLabel
+    first: str, second: str, differences: Sequence[Difference], label: TaskLabel, level: float
 ) -> list[str]:
     """Return the sentences on which differences of one pair of encoders are significant.
 
@@ -131,6 +132,7 @@ def _sentences_on_results(
             ``real`` means significant, ``lacks_seeds`` that one encoder has one training seed and
             the other several.
         label: Labels the tasks.
+        level: The level of significance.
     """
     on_tasks = [difference for difference in differences if not difference.is_average]
     tested = [difference for difference in on_tasks if difference.p is not None]
@@ -146,7 +148,7 @@ def _sentences_on_results(
             )
             count = ""
             if len(on_tasks) > 1:
-                count = f"{len(won)} of {_count(len(on_tasks), 'task')}: "
+                count = f"{len(won)} of {format_count(len(on_tasks), 'task')}: "
             sentences.append(f"{winner} is better than {loser} on {count}{tasks}")
     if insignificant:
         sentences.append(
@@ -161,7 +163,7 @@ def _sentences_on_results(
     if untested:
         sentences.append(f"No paired test is known for {', '.join(untested)}")
     sentences += [
-        _describe_mean(difference, label)
+        _describe_mean(difference, label, level)
         for difference in differences
         if difference.is_average and difference.p is not None
     ]
@@ -339,11 +341,11 @@ def _describe_correction(comparison: Comparison) -> list[str]:
             for difference in on_tasks
         }
         families.append(
-            f"{_count(len(on_tasks), 'test')} "
-            f"({_count(len(pairs), 'pair')} of encoders, {_count(len(tasks), 'task')})"
+            f"{format_count(len(on_tasks), 'test')} "
+            f"({format_count(len(pairs), 'pair')} of encoders, {format_count(len(tasks), 'task')})"
         )
     if n_means:
-        families.append(f"{_count(n_means, 'test')} of means")
+        families.append(f"{format_count(n_means, 'test')} of means")
     if not families:
         return []
     level = f"Significant: {HOLM_P} below {comparison.level:g}"
@@ -386,7 +388,7 @@ def _describe_insignificant(
     )
 
 
-def _describe_mean(mean: Difference, label: TaskLabel) -> str:
+def _describe_mean(mean: Difference, label: TaskLabel, level: float) -> str:
     """Return the sentence on the difference of two encoders' means over tasks.
 
     For example ``b is better by 1.20 points in the mean of 3 tasks (Holm p = .012)``.
@@ -395,18 +397,15 @@ def _describe_mean(mean: Difference, label: TaskLabel) -> str:
         mean: The difference of the means; its ``task`` is the label of the mean, and ``real`` means
             significant.
         label: Labels the tasks.
+        level: The level of significance.
     """
     better = mean.second if mean.difference > 0 else mean.first
     points = f"{100 * abs(mean.difference):.2f} points"
-    p = f"{HOLM_P} {describe_p(mean.p_corrected)}"
+    p = f"{HOLM_P} {describe_p(mean.p_corrected, level)}"
     if mean.real:
         return f"{better} is better by {points} in the {label(mean)} ({p})"
     detectable = _describe_detectable([mean], label)
     return f"No significant difference in the {label(mean)}: {points} ({p}){detectable}"
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' if count != 1 else ''}"
 
 
 def describe_notes(comparison: Comparison) -> list[str]:
@@ -498,13 +497,16 @@ def _describe_probes(differences: Sequence[Difference]) -> list[str]:
     ]
 
 
-def difference_columns(differences: Sequence[Difference]) -> tuple[list[str], list[list[str]]]:
+def difference_columns(
+    differences: Sequence[Difference], level: float = USUAL_LEVEL
+) -> tuple[list[str], list[list[str]]]:
     """Return the heads and the rows of a table of differences as text, one row per difference.
 
-    Columns in which every row has a dash are omitted.
+    Columns in which every row has a dash are omitted. A p-value beside ``level``, the level of
+    significance, is printed with enough decimals to show on which side of it it is.
     """
     label = label_tasks(differences)
-    rows = [_difference_row(difference, label) for difference in differences]
+    rows = [_difference_row(difference, label, level) for difference in differences]
     filled = [
         column
         for column in range(len(DIFFERENCE_COLUMNS))
@@ -514,7 +516,7 @@ def difference_columns(differences: Sequence[Difference]) -> tuple[list[str], li
     return heads, [[row[column] for column in filled] for row in rows]
 
 
-def _difference_row(difference: Difference, label: TaskLabel) -> list[str]:
+def _difference_row(difference: Difference, label: TaskLabel, level: float) -> list[str]:
     """Return a row of a table of differences as text, with a cell per column.
 
     The columns are ``DIFFERENCE_COLUMNS``: task, both scores, difference, its 95% interval, p, p
@@ -524,6 +526,7 @@ def _difference_row(difference: Difference, label: TaskLabel) -> list[str]:
     Args:
         difference: The difference.
         label: Labels the tasks.
+        level: The level of significance.
     """
     # A bound of 10 points or more is printed with one decimal only.
     bounds = [
@@ -542,8 +545,8 @@ def _difference_row(difference: Difference, label: TaskLabel) -> list[str]:
         *scores,
         _signed(100 * difference.difference, decimals=2),
         " to ".join(bounds) or "–",
-        format_p(difference.p),
-        format_p(difference.p_corrected),
+        format_p(difference.p, level),
+        format_p(difference.p_corrected, level),
         difference.margin_verdict or "–",
     ]
 

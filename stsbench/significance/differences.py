@@ -29,11 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stsbench.numbers.dependence import ItemDependence
-from stsbench.numbers.intervals import (
-    StandardError,
-    standard_errors,
-    widest_first,
-)
+from stsbench.numbers.intervals import StandardError, standard_errors, widest_first
 from stsbench.numbers.statistics import Float64Array
 
 TIE_TOLERANCE = 1e-12
@@ -52,17 +48,20 @@ class ScoreSample:
         seeds: The seeds by which samples of different tasks are matched; empty if they are
             averaged already, or if no seed can be shared.
         seed_errors: The errors of means over seeds that are averaged already.
+        mean_score: The mean over all results, of which some seeds may have more than others; None
+            if it is that over ``scores``.
     """
 
     scores: Float64Array
     influences: Float64Array
     seeds: tuple[Hashable, ...]
     seed_errors: tuple[StandardError, ...] = ()
+    mean_score: float | None = None
 
     @property
     def score(self) -> float:
-        """The mean over seeds."""
-        return float(self.scores.mean())
+        """The mean over seeds, as tables show it."""
+        return float(self.scores.mean()) if self.mean_score is None else self.mean_score
 
     @property
     def mean_influences(self) -> Float64Array:
@@ -273,6 +272,7 @@ def average_samples(
     if weights is None:
         weights = [1 / len(samples)] * len(samples)
     weighted_samples = list(zip(samples, weights, strict=True))
+    mean_score = sum(weight * sample.score for sample, weight in weighted_samples)
     have_equal_seeds = len({sample.seeds for sample in samples}) == 1
     if have_equal_seeds:
         scores: Float64Array = np.sum(
@@ -281,9 +281,8 @@ def average_samples(
         influences = np.concatenate(
             [weight * sample.influences for sample, weight in weighted_samples], axis=1
         )
-        return ScoreSample(scores, influences, samples[0].seeds)
+        return ScoreSample(scores, influences, samples[0].seeds, mean_score=mean_score)
     error = error_over_seeds(samples, dependence, np.array(weights))
-    mean_score = np.sum([weight * sample.score for sample, weight in weighted_samples])
     mean_influences = np.concatenate(
         [weight * sample.mean_influences for sample, weight in weighted_samples]
     )

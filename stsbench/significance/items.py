@@ -257,17 +257,20 @@ def find_tested_column(
 
     Args:
         columns: The names of a result's per-item columns.
-        protocol: The fields of the protocol; ``metric`` names the correlation.
+        protocol: The fields of the protocol; ``metric`` names the score. Without it a column whose
+            mean may be the score is taken for the score's.
 
     Returns:
         The name of the column, and the correlation as an object with its functions (None for a
         mean). None if there is no such column or no such correlation, so that no test is known.
     """
-    # The columns whose mean is a score: ``correct`` and ``recall``.
-    for column in SCORE_OF_COLUMN:
+    metric_name = str(protocol.get("metric", ""))
+    # The columns whose mean is a score: ``correct`` and ``recall``. Another score of such items,
+    # such as a median rank, has no column.
+    for column, score in SCORE_OF_COLUMN.items():
         if column in columns:
-            return TestedColumn(column, metric=None)
-    metric = CORRELATIONS.get(str(protocol.get("metric")))
+            return TestedColumn(column, metric=None) if metric_name in ("", score) else None
+    metric = CORRELATIONS.get(metric_name)
     value_column = next((name for name in ("similarity", "prediction") if name in columns), None)
     if "gold" not in columns or value_column is None or metric is None:
         return None
@@ -307,10 +310,7 @@ def make_paired_test(result: Result, columns: AllColumns, score_name: str) -> Pa
     if tested is None:
         return None
     if tested.metric is None:
-        # Only the score that SCORE_OF_COLUMN names (accuracy of ``correct``, mean_recall of
-        # ``recall``) is the column's mean. Another one, such as a median rank, has no column.
-        is_column_mean = metric in ("", SCORE_OF_COLUMN[tested.name])
-        return PairedMean(values=_stack(columns, tested.name)) if is_column_mean else None
+        return PairedMean(values=_stack(columns, tested.name))
     # For each encoder an array by seed and item, (s, n).
     values = _stack(columns, tested.name)
     gold = _stack(columns, "gold")
@@ -384,7 +384,10 @@ def average_by_seed(
         mean_scores.append(scores[indices].mean())
         mean_influences.append(influences[indices].mean(axis=0))
     return ScoreSample(
-        scores=np.array(mean_scores), influences=np.array(mean_influences), seeds=seed_keys
+        scores=np.array(mean_scores),
+        influences=np.array(mean_influences),
+        seeds=seed_keys,
+        mean_score=float(scores.mean()),
     )
 
 

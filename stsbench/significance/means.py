@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
-from stsbench import numbers
-from stsbench.core.provenance import code_digest
 from stsbench.numbers.intervals import (
     ZERO_ERROR,
     StandardError,
@@ -24,22 +19,16 @@ from stsbench.numbers.intervals import (
     wilson_interval,
 )
 from stsbench.results.folder import without_columns
-from stsbench.results.record import Result, protocol_key
+from stsbench.results.record import Result
 from stsbench.significance.differences import (
     EstimatedDifference,
     ScoreSample,
     average_samples,
     error_over_seeds,
 )
-from stsbench.significance.items import (
-    RowKey,
-    RowResults,
-    TaskItems,
-    check_comparable,
-    join_items,
-)
+from stsbench.significance.items import RowKey, RowResults, TaskItems, check_comparable, join_items
 from stsbench.significance.paired import PairedCorrelation
-from stsbench.significance.rows import RowItems
+from stsbench.significance.rows import RowItems, cache_key, has_stored_columns, score_facts
 
 
 def interval_cache_key(
@@ -58,29 +47,15 @@ def interval_cache_key(
         score_names: The score that counts on each task; empty for the results' own.
 
     Returns:
-        32 hex digits; None if a result is not from a file. The columns of a file are compared with
-        the recorded hash when they are read; for a result in memory nobody does that.
+        32 hex digits; None if a result is not from a file.
     """
-    # Of a result, ``items`` is the hash of its per-item columns, from which a tested score
-    # is computed; ``per_item`` is the columns themselves, empty if they are in a file.
     facts_by_task = []
     for task in task_indices:
         results = results_by_task[task]
-        are_all_from_files = all(
-            result.path is not None and not result.per_item for result in results
-        )
-        if not are_all_from_files:
+        if not all(map(has_stored_columns, results)):
             return None
-        score_name = score_names[task] if score_names else ""
-        facts = [
-            (protocol_key(result.protocol), result.items, result.score, *result.seeds)
-            for result in results
-        ]
-        facts_by_task.append((score_name, facts))
-    # All modules of this package and of the project's package ``numbers``.
-    code = code_digest(Path(__file__).parent, *map(Path, numbers.__path__))
-    content = msgspec.json.encode((code, facts_by_task))
-    return hashlib.sha256(content).hexdigest()[:32]
+        facts_by_task.append((score_names[task] if score_names else "", score_facts(results)))
+    return cache_key(facts_by_task)
 
 
 MEAN_METHOD = (

@@ -41,9 +41,7 @@ from stsbench.numbers.statistics import (
     correlation_influences,
     item_weights,
 )
-from stsbench.significance.differences import (
-    TIE_TOLERANCE,
-)
+from stsbench.significance.differences import TIE_TOLERANCE
 
 PERMUTATION_BLOCK = 256
 """How many permutations are drawn at once."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import combinations_with_replacement
 from typing import Any, Generic, NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -15,7 +13,7 @@ from stsbench.numbers.dependence import ItemDependence
 from stsbench.numbers.intervals import variance_estimators
 from stsbench.numbers.statistics import BoolArray, Float64Array, IntArray
 from stsbench.numbers.tails import SummedVariances, upper_tails
-from stsbench.results.record import Result, protocol_key
+from stsbench.results.record import Result
 from stsbench.significance.comparison_record import TestSettings
 from stsbench.significance.differences import (
     TIE_TOLERANCE,
@@ -38,8 +36,10 @@ from stsbench.significance.rows import (
     ProgressCallback,
     RowInfluences,
     RowTasks,
-    formulas_digest,
+    cache_key,
+    has_stored_columns,
     read_array,
+    score_facts,
     write_array,
 )
 
@@ -213,8 +213,7 @@ def _cached_tests(
     Args:
         influences: How much each item moves each row's score on each task.
         keys: The k rows to test.
-        rows: For each row its results by task, one per seed. The field ``items`` of a result is the
-            hash of its per-item columns, from which influences are computed.
+        rows: For each row its results by task, one per seed.
         settings: The settings of the tests.
 
     Returns:
@@ -223,28 +222,14 @@ def _cached_tests(
     results = [
         result for key in keys for results_of_seeds in rows[key] for result in results_of_seeds
     ]
-    # Columns in a file are compared with the hash when they are read. For columns in memory nothing
-    # guarantees that ``items`` is their hash.
-    are_all_files = all(result.path is not None and not result.per_item for result in results)
-    if len(keys) < MIN_CACHED_ROWS or not are_all_files:
+    if len(keys) < MIN_CACHED_ROWS or not all(map(has_stored_columns, results)):
         return compare_all_pairs(influences, keys)
-    facts_by_row: list[list[Any]] = []
-    for key in keys:
-        facts_by_task = [
-            [
-                (protocol_key(result.protocol), result.items, result.score, *result.seeds)
-                for result in results_of_seeds
-            ]
-            for results_of_seeds in rows[key]
-        ]
-        # The indices of the tasks that the row is tested on.
-        tasks = list(influences.shared_task_indices(key))
-        facts_by_row.append([*facts_by_task, tasks])
-    # All that decides the tests: the hash of the code of the formulas, which items may depend on
-    # each other, and for each row's results the protocol, the hash of the columns, the score and
-    # the seeds.
-    content = msgspec.json.encode((formulas_digest(), settings.dependence, facts_by_row))
-    file_name = f"tests-{hashlib.sha256(content).hexdigest()[:32]}.npy"
+    # All that decides the tests: which items may depend on each other, and for each row its results
+    # and the indices of the tasks that it is tested on.
+    facts_by_row = [
+        (list(map(score_facts, rows[key])), influences.shared_task_indices(key)) for key in keys
+    ]
+    file_name = f"tests-{cache_key(settings.dependence, facts_by_row)}.npy"
     cached = read_array(file_name)
     if cached is not None and cached.shape == (2, len(keys), len(keys)):
         return PairTests(*cached)

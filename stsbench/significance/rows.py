@@ -161,9 +161,35 @@ class ItemInfluences(NamedTuple):
     has_sentences: bool
 
 
-def formulas_digest() -> str:
-    """Return the hash of the code that computes influences and tests."""
-    return code_digest(Path(__file__).parent, *map(Path, numbers.__path__))
+def cache_key(*facts: object) -> str:
+    """Return a hash of facts, and of the code that computes influences, intervals and tests.
+
+    Args:
+        facts: All else that what is cached depends on, as values that JSON has.
+
+    Returns:
+        32 hex digits.
+    """
+    # All modules of this package and of the project's package ``numbers``.
+    code = code_digest(Path(__file__).parent, *map(Path, numbers.__path__))
+    return hashlib.sha256(msgspec.json.encode((code, facts))).hexdigest()[:32]
+
+
+def has_stored_columns(result: Result) -> bool:
+    """Return whether a result's per-item columns are in a file.
+
+    Those are compared with the hash that the result has of them (``items``) when they are read. For
+    columns in memory nothing guarantees that it is theirs.
+    """
+    return result.path is not None and not result.per_item
+
+
+def score_facts(results: Sequence[Result]) -> list[tuple[object, ...]]:
+    """Return all that scores and influences of an encoder on a task depend on, for a cache key."""
+    return [
+        (protocol_key(result.protocol), result.items, result.score, *result.seeds)
+        for result in results
+    ]
 
 
 def _cache_path(name: str) -> Path | None:
@@ -245,14 +271,8 @@ class InfluenceCache:
         )
         self._records = np.zeros(0, dtype=self._dtype)
         self._new: dict[str, ItemInfluences] = {}
-        facts = (
-            formulas_digest(),
-            result.task,
-            result.data,
-            result.n,
-            protocol_key(result.protocol),
-        )
-        self._name = f"{hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:32]}.npy"
+        key = cache_key(result.task, result.data, result.n, protocol_key(result.protocol))
+        self._name = f"{key}.npy"
         self._records = self._read()
         self._position_by_items = {
             items.decode(): position for position, items in enumerate(self._records["items"])
@@ -273,9 +293,8 @@ class InfluenceCache:
         compared with that hash. ``self._position_by_items`` has the position of each hash's record
         in ``self._records``, the array of the file.
         """
-        is_from_file = result.path is not None and not result.per_item
         position = self._position_by_items.get(result.items)
-        if position is None or not is_from_file:
+        if position is None or not has_stored_columns(result):
             return None
         record = self._records[position]
         return ItemInfluences(
@@ -286,8 +305,7 @@ class InfluenceCache:
 
     def add(self, result: Result, influences: ItemInfluences) -> None:
         """Add the influences of a result that is read from a file; ignore another result."""
-        is_from_file = result.path is not None and not result.per_item
-        if is_from_file:
+        if has_stored_columns(result):
             self._new[result.items] = influences
 
     def save(self) -> None:

@@ -144,19 +144,21 @@ class Sweep:
         }
         # Each value is checked with the first values of all other keys: not every combination.
         first_values = {key: values[0] for key, values in values_by_key.items()}
+        further_values = [
+            {key: value} for key, values in values_by_key.items() for value in values[1:]
+        ]
         for recipe in self.card.recipes:
-            for key, values in values_by_key.items():
-                for value in values:
-                    # Raises an error if the recipe lacks the key, or the value is not valid.
-                    plan = self._plan_checked(recipe, {**self.card.set, **first_values, key: value})
-                    if uses_training_loop(plan.card):
-                        # Raises CardError if no checkpoint to start from is named.
-                        check_start_is_named(plan)
-                    # The method's class, and the class that trains it: the common loop, or rounds.
-                    method = METHODS.load(plan.card.method)
-                    trainer = TRAINERS.load_own(method.trainer)
-                    # Raises an error if the method cannot have the plan's values.
-                    trainer.check(plan, method)
+            for values in ({}, *further_values):
+                # Raises an error if the recipe lacks a key, or a value is not valid.
+                plan = self._plan_checked(recipe, {**self.card.set, **first_values, **values})
+                if uses_training_loop(plan.card):
+                    # Raises CardError if no checkpoint to start from is named.
+                    check_start_is_named(plan)
+                # The method's class, and the class that trains it: the common loop, or rounds.
+                method = METHODS.load(plan.card.method)
+                trainer = TRAINERS.load_own(method.trainer)
+                # Raises an error if the method cannot have the plan's values.
+                trainer.check(plan, method)
 
     def _plan(self, recipe: str, replaced: Mapping[str, Any], seed: int = 0) -> TrainPlan:
         """Plan a training of a recipe with replaced values, and the sweep's base and text."""

@@ -45,6 +45,11 @@ def test_what_pairs_cost_adds_up_to_what_the_score_lacks():
     assert sum(parts) == pytest.approx(1 - stats.spearmanr(COSINES, gold).statistic)
 
 
+def test_without_two_different_cosines_nothing_has_a_cost():
+    with pytest.raises(DataError, match="no rank correlation exists"):
+        slice_cost(np.full(300, 0.5), GOLD, MEMBERS)
+
+
 def both(x: Any, y: Any, members: Any) -> Any:
     costs = pair_costs(x, y)
     inside = float((members * costs).mean())
@@ -119,6 +124,7 @@ def test_words_are_taken_as_they_stand():
     assert is_negated("We can’t") and not is_negated("cant")
     assert numbers_in("3.5 of ten, 12.") == {"3.5", "10", "12"}
     assert names_in("SHOUTED NEWS") == names_in("What I say") == set()
+    assert names_in("So I'm here, I’ve seen Ivo's, and Iris") == {"ivo's", "iris"}
 
 
 class Bag(Plain):

@@ -113,6 +113,14 @@ def test_other_protocols_and_splits_have_no_common_mean():
     assert list(found) == ["sts12, simcse", "sts12, mean", "sts12 (validation)"]
 
 
+def test_two_usual_splits_of_a_task_have_two_heads():
+    found = cells(make_result(score=0.5), make_result(score=0.4, split="all"))
+    assert {head: cell.score for head, cell in found.items()} == {
+        "sts12 (test)": 0.5,
+        "sts12 (all)": 0.4,
+    }
+
+
 def test_versions_of_a_task_share_no_column_and_no_mean():
     results = [make_result("a", "sts12", data="d" * 64), make_result("b", "sts12", data="e" * 64)]
     results.append(make_result("b", "sts13"))

@@ -32,6 +32,14 @@ def test_a_suites_board_in_every_form():
     )
 
 
+def test_a_board_has_the_advice_that_the_command_prints():
+    own = [make_result("own", task, score=0.5) for task in STS]
+    assert leaderboard(own, table="simcse-5").advice == [
+        "results of own are in no row of 'simcse-5'; `add=NAME` shows them, such as `add=own`"
+    ]
+    assert leaderboard(own).advice == []
+
+
 def test_a_notebook_shows_the_board_with_its_caption():
     board = leaderboard([*MEASURED, make_result("<b>", "sts12", score=0.4)])
     page = page_of(board)

@@ -424,6 +424,19 @@ def test_a_table_is_divided_only_if_asked_with_heads_titles_and_caption_in_each_
     assert "part " not in render([table], "latex", max_lines=1)
 
 
+def test_the_lines_of_one_row_stay_in_one_part_of_a_divided_table():
+    cell = TableCell(published=TableNumber(50.0), measured=TableNumber(40.0))
+    rows = [Row(label=f"row {number}", cells={"b0": cell}) for number in range(4)]
+    table = replace(wide(1), groups=[Group(rows=rows)])
+    parts = render([table], "latex", max_lines=5).split(r"\begin{table}")[1:]
+    # A row has a line of published numbers, one of measured ones and one of their difference.
+    assert [part.count("row ") for part in parts] == [1, 1, 1, 1]
+    assert all(part.count("measured &") == part.count("difference &") == 1 for part in parts)
+    # A row of more lines than a part is whole too.
+    assert render([table], "latex", max_lines=2).count(r"\begin{table}") == 4
+    assert render([table], "latex", max_lines=6).count(r"\begin{table}") == 2
+
+
 def test_all_notes_of_a_table_are_inside_its_float():
     notes = [f"note {number} " + "of many words " * 9 for number in range(40)]
     text = render([replace(wide(3), notes=notes)], "latex")

@@ -57,7 +57,8 @@ def locked(*results: Result) -> CheckSide:
 
 
 def made(score: float = 0.5, task: str = "sts12", **changes: Any) -> Result:
-    return make_result("minilm", task, score, **{"run": RUN, "n": 3108, **changes})
+    encoder = changes.pop("encoder", "minilm")
+    return make_result(encoder, task, score, **{"run": RUN, "n": 3108, **changes})
 
 
 def outcomes(report: CheckReport) -> list[tuple[str, str]]:
@@ -78,6 +79,10 @@ def outcomes(report: CheckReport) -> list[tuple[str, str]]:
         ({"run": {**RUN, "dtype": "float16"}, "fingerprint": "x"}, {"run": BF16}, "half", 0.1),
         ({"run": {**RUN, "dtype": "int8"}, "fingerprint": "x"}, {}, "half", 0.1),
         ({"run": BF16, "fingerprint": "x"}, {"run": BF16}, "changed", 0.01),
+        ({"run": BF16, "encoder": "minilm+dtype=bfloat16"}, {}, "half", 0.1),
+        ({"run": BF16, "encoder": "glove"}, {}, "changed", 0.01),
+        ({"run": BF16, "encoder": "minilm+pooling=max+dtype=bfloat16"}, {}, "changed", 0.01),
+        ({"run": BF16, "fingerprint": "x", "revision": "r"}, {}, "changed", 0.01),
         ({"fingerprint": "x"}, {}, "changed", 0.01),
         ({"fingerprint": None}, {"fingerprint": None}, "changed", 0.01),
         ({"fingerprint": "x", "run": {**RUN, "dtype": None}}, {}, "changed", 0.01),
@@ -392,12 +397,12 @@ def test_what_is_no_lock_file_or_was_edited_is_one_line(tmp_path, old, new, mess
 
 def test_a_side_of_some_tasks(tmp_path):
     write(tmp_path, made(), made(task="mr"))
-    assert [cell.task for cell in read_side(tmp_path, tasks=["mr"]).cells] == ["mr"]
+    assert [cell.task for cell in read_side(tmp_path).select_tasks(["mr"]).cells] == ["mr"]
     write(tmp_path, made(fingerprint="x"), made(task="mr", fingerprint="x"))
     assert {one.task for one in read_side(tmp_path).older} == {"sts12", "mr"}
-    assert {one.task for one in read_side(tmp_path, tasks=["mr"]).older} == {"mr"}
+    assert {one.task for one in read_side(tmp_path).select_tasks(["mr"]).older} == {"mr"}
     (tmp_path / "lock").write_bytes(to_lock(lock_cells([made(), made(task="mr")])))
-    assert [cell.task for cell in read_side(tmp_path / "lock", tasks=["mr"]).cells] == ["mr"]
+    assert [cell.task for cell in read_side(tmp_path / "lock").select_tasks(["mr"]).cells] == ["mr"]
 
 
 def test_an_unreadable_file_of_another_task_is_no_problem_of_those_chosen(tmp_path):
@@ -408,7 +413,9 @@ def test_an_unreadable_file_of_another_task_is_no_problem_of_those_chosen(tmp_pa
     nameless = tmp_path / "minilm" / "notes.json"
     nameless.write_text("{", encoding="utf-8")
     for tasks, paths in ((["sts12"], [nameless]), (["mr"], [broken, nameless])):
-        assert [problem.path for problem in read_side(tmp_path, tasks=tasks).problems] == paths
+        assert [
+            problem.path for problem in read_side(tmp_path).select_tasks(tasks).problems
+        ] == paths
 
 
 def test_a_locked_column_is_kept_though_another_row_of_the_same_items_has_none():

@@ -18,7 +18,7 @@ from stsbench.core.cards import task_digest
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError, StsbenchError
 from stsbench.evaluators.base import Scores
-from stsbench.evaluators.belief import believe
+from stsbench.evaluators.belief import VerifiedFile, believe
 from stsbench.evaluators.probe.evaluator import PROTOCOLS as PROBES, ProbeEvaluator
 from stsbench.evaluators.registry import EVALUATORS
 from stsbench.evaluators.relatedness import RelatednessEvaluator
@@ -230,6 +230,37 @@ def test_columns_of_any_kind_are_one_line(name, changes, problem, tmp_path):
     (refused,) = believed.problems
     assert not believed.results and problem in refused.message and "\n" not in refused.message
     assert refused.message.startswith(f"{found.path}: ") and refused.message.endswith("again")
+
+
+@pytest.mark.parametrize("error", [IndexError, AttributeError, ZeroDivisionError, TypeError])
+def test_an_own_evaluator_that_fails_on_the_items_is_one_line(error, tmp_path):
+    class Own:
+        def recompute(self, items: Any) -> Scores:
+            raise error("of its own")
+
+    result, _ = results()["simcse"]
+    file = VerifiedFile(path=tmp_path, result=result)
+    own: Any = Own()
+    file.compare_with_items(result, result.per_item, own)
+    assert file.problems == ["its columns are not those of its evaluator: of its own"]
+
+
+@pytest.mark.parametrize("prediction", [["yes", "no", "yes"], np.array([1.5, 7.0, 2.0])])
+def test_an_own_evaluator_may_predict_no_classes_and_order_its_subsets_anew(prediction, tmp_path):
+    class Own:
+        def recompute(self, items: Any) -> Scores:
+            score = float(np.mean(items["correct"]))
+            in_other_order = dict(reversed(groups.items()))
+            return Scores(score=score, per_subset=in_other_order, per_item=items, n=3, **facts)
+
+    items = {"prediction": prediction, "correct": np.array([1, 1, 0])}
+    groups = {"a": {"mean": 0.5}, "b": {"mean": 1.0}}
+    facts: dict[str, Any] = {"scores": {}, "interval": (0, 1), "interval_method": "own"}
+    result = make_result("a", "own", 2 / 3, per_subset=groups, **facts)
+    file = VerifiedFile(path=tmp_path, result=result)
+    own: Any = Own()
+    file.compare_with_items(result, items, own)
+    assert file.problems == [] and file.standing == "verified"
 
 
 def test_a_protocol_without_a_name_is_one_line_beside_what_is_believed(tmp_path, monkeypatch):

@@ -187,6 +187,10 @@ def test_lock_refuses_in_one_line(stsbench):
     assert stsbench.refused("lock").startswith("results folder 'results' does not exist")
     Path("results").mkdir()
     assert stsbench.refused("lock") == "results: holds no results to lock"
+    fill(Path("results"))
+    for encoder in ((), ("-e", "good")):
+        refused = stsbench.refused("lock", *encoder, "--tasks", "quickstart-probe")
+        assert refused == "results: holds no results of quickstart-probe to lock"
 
 
 # Training seeds.

@@ -63,6 +63,13 @@ def test_fetch_says_what_is_there(stsbench, tmp_path):
     )
 
 
+def test_fetch_fetches_a_task_once(stsbench, tmp_path):
+    own = make_own(tmp_path)
+    assert stsbench.fine("data", "fetch", "table", "both", "table", *own.options()) == (
+        "table: test 4 rows (local)\nsemeval: test 4 rows (local)\n"
+    )
+
+
 def test_fetch_goes_on_past_what_cannot_be_had(stsbench, tmp_path):
     own = make_own(tmp_path)
     (own.data / "mine" / "gs.txt").unlink()

@@ -75,6 +75,18 @@ def test_a_table_is_forecast_reproduced_and_not_trained_again(
     states = {run["run"]: run["state"] for run in told["runs"]}
     assert states == {"little": "complete", "little+temperature=0.5": "complete"}
     assert told["not_had"] == {"tale": "nobody has it"} and told["missing"] == []
+    # Both cost the same, but each that is trained took its own time.
+    for path, seconds in zip(sorted(Path("runs").glob("*/*/run.json")), (60, 600), strict=True):
+        run = json.loads(path.read_text())
+        run["run"]["seconds"] = seconds
+        path.write_text(json.dumps(run))
+    trained = stsbench.json(*call, "--dry-run", "--seeds", "0,1")["runs"]
+    assert [(run["state"], run["seconds"]) for run in trained] == [
+        ("complete", 60),
+        ("missing", 600),
+        ("complete", 600),
+        ("missing", 600),
+    ]
     assert stsbench.fine(*call, "--out", "mine.csv") == "wrote mine.csv\n"
     assert "usual" in Path("mine.csv").read_text()
 

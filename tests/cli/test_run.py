@@ -351,6 +351,7 @@ def test_verbose_shows_seeds_and_a_report_of_each_class(stsbench, tmp_path):
         assert line[2:] == [
             f"{100 * result.score:.2f}",
             "–".join(f"{100 * end:.2f}" for end in result.interval),
+            "120",
         ]
     at = lines.index("classes of quickstart-probe, mean of 2 seeds")
     assert lines[at + 2].split() == ["class", "precision", "recall", "F1", "n"]
@@ -362,6 +363,15 @@ def test_verbose_shows_seeds_and_a_report_of_each_class(stsbench, tmp_path):
             statistics.fmean(one[what] for one in classes) for what in ("precision", "recall", "f1")
         ]
         assert (shown, n) == ([f"{100 * mean:.2f}" for mean in means], "30")
+
+
+def test_the_line_of_a_seed_is_no_mean(capsys):
+    # The mean over seeds has no interval, for no result has columns; each seed has its own.
+    results = [make_result("own", "sts12", 0.5 + seed / 10, eval_seed=seed) for seed in (0, 1)]
+    print_scores(results, Catalogue(), verbose=True)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "seed 1 60.00 50.00–70.00" in printed and "which intervals of means need" in printed
+    assert "of means," not in printed
 
 
 def test_the_mean_of_a_suite_has_a_deviation_and_a_baseline(stsbench, tmp_path, capsys):

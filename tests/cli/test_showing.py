@@ -61,6 +61,7 @@ def test_what_has_no_curve_is_one_line(stsbench):
     assert stsbench.refused("show", "nobody", "--curve", "c.svg").startswith(
         "there are no runs of 'nobody'"
     )
+    assert stsbench.refused("show", ",", "--curve", "c.svg").startswith("there are no runs of ','")
     refused = stsbench.refused("show", "x", "--curve", "c.bmp")
     assert refused == "--curve 'c.bmp': give a file that ends in .svg, .png, .pdf"
 

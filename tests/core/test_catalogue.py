@@ -158,6 +158,11 @@ def test_a_changed_card_is_read_again(tmp_path):
             '[stsb]\nname = ""\ntasks = []',
             "{0}/tasks/suites.toml: the id 'stsb' is taken by .*",
         ),
+        (
+            "tasks/suites.toml",
+            '[encodechka-sts]\nname = ""\ntasks = ["stsb"]',
+            "mteb-suites.toml: the id 'encodechka-sts' is taken by {0}/tasks/suites.toml; rename",
+        ),
         ("tasks/suites.toml", '[own]\nname = ""', r"suites.toml: \[own\]: key 'tasks' is missing$"),
         (
             "tasks/suites.toml",

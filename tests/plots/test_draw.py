@@ -174,6 +174,29 @@ def test_points_stand_over_their_sizes():
     ]
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(
+    ("sizes", "are_upright"),
+    [
+        ((48, 96, 192, 384, 512, 768, 1024, 1536), True),
+        ((32, 1024, 1536), True),
+        ((64, 256, 1024), False),
+        ((1536,), False),
+    ],
+)
+def test_labels_of_sizes_do_not_run_together(sizes, are_upright, width):
+    points = [LinePoint("float32", size, 80.0 + place) for place, size in enumerate(sizes)]
+    with figure_width(width):
+        chart = draw_lines(points, x_label="bytes", y_label="score", x_scale="log2")
+    chart.canvas.draw()
+    labels = chart.axes[0].get_xticklabels()
+    assert [label.get_text() for label in labels] == list(map(str, sizes))
+    boxes = [label.get_window_extent() for label in labels]
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+    if width == "column":
+        assert {label.get_rotation() for label in labels} == {90 if are_upright else 0}
+
+
 def test_panels_share_their_axes_and_one_legend():
     points = [
         LinePoint(name, size, size * 10.0, panel=panel)

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from scipy import stats
 
 from stsbench.api.selection import select_results
+from stsbench.boards.render.figures import render_comparison
 from stsbench.cli.wording import notes_with_commands
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, ProtocolError, UnknownName
@@ -561,6 +562,28 @@ def test_a_p_value_has_as_many_decimals_as_its_level_needs(p, level, text):
     assert format_p(p, level) == text
 
 
+def test_a_p_value_beside_the_level_of_a_comparison_is_not_printed_as_the_level():
+    a, b = probe("a", "mr", [1] * 30 + [0] * 10), probe("b", "mr", [1] * 20 + [0] * 18 + [1] * 2)
+    strict = compare({"a": [a], "b": [b]}, settings=TestSettings(n_permutations=99, level=0.01))
+    (difference,) = strict.differences
+    mean = replace_fields(
+        difference,
+        task="mean of 2 tasks",
+        tasks=("mr", "cr"),
+        p=0.0101,
+        p_corrected=0.0099,
+        real=True,
+    )
+    near = replace_fields(strict, differences=[mean])
+    assert (
+        "a is better by 20.00 points in the mean of 2 tasks (Holm p = .0099). "
+        in (describe_comparison(near)[0])
+    )
+    assert ".0101 & .0099" in render_comparison(near, "latex")
+    heads, rows = difference_columns(near.differences, near.level)
+    assert rows[0][heads.index("Holm p")] == ".0099"
+
+
 def test_seeds_of_training_and_evaluation_are_seeds_of_training():
     a = [msgspec.structs.replace(one, eval_seed=seed, items=f"{one.train_seed}{seed}")
          for one in seeded("a", "sts12", [0, 1]) for seed in (0, 1)]  # fmt: skip
@@ -748,6 +771,17 @@ def test_no_number_is_less_than_zero_by_its_sign_alone():
     tiny = difference("x", -0.00001, 0.9)
     (cells,) = difference_columns([replace_fields(tiny, interval=(-0.00004, 0.00004))])[1]
     assert cells[3:5] == ["0.00", "0.00 to 0.00"]
+
+
+def test_right_items_test_no_other_score_than_the_accuracy():
+    own = {"protocol": {"name": "own", "metric": "matthews"}, "scores": {}}
+    a, b = (
+        probe(name, "own", [1] * n + [0] * 20, n=n + 20, score=0.5, **own)
+        for name, n in (("a", 40), ("b", 40))
+    )
+    (found,) = compare({"a": [a], "b": [replace(b, score=0.4)]}, settings=FEW).differences
+    assert found.difference == pytest.approx(-0.1)
+    assert found.p is None and found.interval is None
 
 
 def test_items_without_a_known_statistic_give_the_difference_alone():

@@ -711,6 +711,19 @@ def test_ranks_are_by_the_scores_that_a_table_shows():
     assert {name: one.rank for name, one in found.rows.items()} == {"c": 1, "a": 2, "b": 3}
 
 
+def test_ranks_are_by_the_mean_of_all_results_if_trainings_have_other_numbers_of_evaluations():
+    def trained(name: str, right: int, train_seed: int, eval_seed: int) -> Result:
+        items = f"{name}{train_seed}{eval_seed}"
+        seeds = {"train_seed": train_seed, "eval_seed": eval_seed}
+        return probe(name, "mr", np.arange(100) < right, items=items, **seeds)
+
+    a = [*(trained("a", 90, 0, seed) for seed in range(3)), trained("a", 50, 1, 0)]
+    b = [trained("b", 75, seed, 0) for seed in range(3)]
+    assert np.mean([result.score for result in a]) > np.mean([result.score for result in b])
+    found = rank_rows({"b": [b], "a": [a]})
+    assert {name: one.rank for name, one in found.rows.items()} == {"a": 1, "b": 2}
+
+
 def test_rows_of_too_few_items_do_not_differ():
     """A correlation of three items has no error: that of a mean over subsets has none either."""
     wmean = {**SIMCSE, "name": "wmean", "aggregation": "wmean"}

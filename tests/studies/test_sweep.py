@@ -78,6 +78,18 @@ def test_a_value_that_the_method_does_not_take_is_told_before_any_training(
     assert trained() == []
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ('"little"', '"litle"', "did you mean 'little'"),
+        ("[decide]", "[set]\nbatch_size = 0\n[decide]", "batch_size"),
+    ],
+)
+def test_a_sweep_over_recipes_alone_is_checked_as_it_is_read(sweep, before, after, says):
+    with pytest.raises(StsbenchError, match=says):
+        sweep(("temperature = [0.05, 0.5]", ""), (before, after))
+
+
 def test_a_run_of_another_base_is_left_alone(sweep, developing, bert, masked_lm):
     (others,) = plan_trials([developing.plan("little", seed=1, base=str(masked_lm))])
     carry_out_trial(others, developing, [], TrialCallbacks())

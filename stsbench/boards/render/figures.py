@@ -79,7 +79,7 @@ def make_comparison_layouts(comparison: Comparison) -> list[Layout]:
     sentences = describe_comparison(comparison)
     for index, (first, second, differences) in enumerate(pairs):
         # The first column is the task, which is the label of a line.
-        all_heads, rows = difference_columns(differences)
+        all_heads, rows = difference_columns(differences, comparison.level)
         lines = [
             TableLine(label=task, cells=[DisplayCell(text) for text in texts])
             for task, *texts in rows

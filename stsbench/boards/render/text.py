@@ -230,9 +230,11 @@ def to_latex(layouts: Sequence[Layout], max_lines: int | None = None) -> str:
             leaves each table whole.
     """
     tables = ["\n".join(_latex_lines(shorten_labels(layout), max_lines)) for layout in layouts]
-    packages = "% \\usepackage{booktabs,adjustbox}\n"
-    advice = "% table* in place of table takes both columns of a page\n"
-    return packages + advice + "\n\n".join(tables) + "\n"
+    comments = (
+        "% \\usepackage{booktabs,adjustbox}\n"
+        "% table* in place of table takes both columns of a page\n"
+    )
+    return comments + "\n\n".join(tables) + "\n"
 
 
 def _latex_lines(layout: Layout, max_lines: int | None) -> Iterator[str]:
@@ -276,20 +278,24 @@ def _divide_blocks(layout: Layout, max_lines: int) -> list[list[LayoutBlock]]:
     """Divide a printed table into as few parts of at most ``max_lines`` lines as possible.
 
     A table consists of blocks of lines with a title. A block that is divided has its title in each
-    part. A part is a list of blocks.
+    part. The lines of a row are in one part, also if they are more than ``max_lines``. A part is a
+    list of blocks.
     """
     parts: list[list[LayoutBlock]] = [[]]
     lines_left = max_lines
     for block in layout.blocks:
         lines = list(block.lines)
         while lines:
-            if lines_left == 0:
+            # A part may end where a row does.
+            row_ends = [end for end in range(1, len(lines)) if not lines[end].continues_row]
+            row_ends.append(len(lines))
+            if row_ends[0] > lines_left and parts[-1]:
                 parts.append([])
                 lines_left = max_lines
-            part_lines = lines[:lines_left]
-            parts[-1].append(replace(block, lines=part_lines))
-            lines = lines[lines_left:]
-            lines_left -= len(part_lines)
+            end = max((end for end in row_ends if end <= lines_left), default=row_ends[0])
+            parts[-1].append(replace(block, lines=lines[:end]))
+            lines = lines[end:]
+            lines_left -= end
     return parts
 
 
@@ -376,49 +382,32 @@ def to_frame(table: Table, show: Show | None = None) -> pd.DataFrame:
     return pd.DataFrame.from_records(records).set_index(["section", "group", "row", "side"])
 
 
-class _FurtherFields(NamedTuple):
-    """The columns that have further fields in records, by their keys."""
-
-    with_deviation: set[str]
-    with_interval: set[str]
-    with_published_row: set[str]
-    """The columns with numbers that were printed in another row than the one they stand in."""
-    with_significance: set[str]
-    """The columns with numbers that differ significantly from those of a row."""
-    with_bound: set[str]
-    """The columns whose published numbers have a bound of what a test could see."""
-
-
-def _find_further_fields(table: Table) -> _FurtherFields:
+def _find_further_fields(table: Table) -> set[str]:
     """Find which columns of a table have more than plain numbers, for the fields of its records.
 
     Returns:
-        The keys of the columns in which any number has a deviation, an interval, a published row
-        that is not the row's own, a mark of significance, or a bound of what a test could see.
+        The names of the further fields that any row needs, for the column ``sts12``:
+
+        * ``sts12_deviation``, ``sts12_interval``: a number has a deviation or an interval;
+        * ``sts12_published_row``: a number was printed in another row than the one it stands in;
+        * ``sts12_significance``: a number differs significantly from that of a row;
+        * ``sts12_bound``: a published number has a bound of what a test could see.
     """
-    further = _FurtherFields(
-        with_deviation=set(),
-        with_interval=set(),
-        with_published_row=set(),
-        with_significance=set(),
-        with_bound=set(),
-    )
+    names: set[str] = set()
     for row in table.rows():
         for column in table.columns:
             cell = row.cell(column.key)
-            for number in (cell.measured, cell.published):
-                if number and number.deviation is not None:
-                    further.with_deviation.add(column.key)
+            numbers = [number for number in (cell.measured, cell.published) if number]
+            is_needed = {
+                "deviation": any(number.deviation is not None for number in numbers),
                 # The exact average has the interval of the average, whose fields hold it.
-                if number and number.interval and column.kind != "exact":
-                    further.with_interval.add(column.key)
-            if cell.published_key not in ("", row.published_key):
-                further.with_published_row.add(column.key)
-            if cell.significance:
-                further.with_significance.add(column.key)
-            if cell.bound is not None:
-                further.with_bound.add(column.key)
-    return further
+                "interval": column.kind != "exact" and any(number.interval for number in numbers),
+                "published_row": cell.published_key not in ("", row.published_key),
+                "significance": bool(cell.significance),
+                "bound": cell.bound is not None,
+            }
+            names |= {f"{column.key}_{name}" for name, is_any in is_needed.items() if is_any}
+    return names
 
 
 def _make_records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
@@ -429,8 +418,7 @@ def _make_records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
         show: The kinds of numbers; None for measured and published ones and their differences. With
             ``merged``, a row with any measured number has no record of its published ones.
     """
-    # The columns that need further fields.
-    further = _find_further_fields(table)
+    further_fields = _find_further_fields(table)
     has_signatures = bool(table.signatures)
     for group in table.groups:
         for row in group.rows:
@@ -446,12 +434,12 @@ def _make_records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
                 is_measured = number_kind == "measured"
                 for key, number in numbers.items():
                     cell = row.cell(key)
-                    record |= _number_fields(key, number, row, further)
-                    if key in further.with_published_row:
+                    record |= _number_fields(key, number, row, further_fields)
+                    if f"{key}_published_row" in further_fields:
                         record[f"{key}_published_row"] = "" if is_measured else cell.published_key
-                    if key in further.with_significance:
+                    if f"{key}_significance" in further_fields:
                         record[f"{key}_significance"] = cell.significance if is_measured else ""
-                    if key in further.with_bound:
+                    if f"{key}_bound" in further_fields:
                         has_bound = number_kind == "published" and cell.bound is not None
                         record[f"{key}_bound"] = _round_for_json(cell.bound) if has_bound else None
                         record[f"{key}_is_near"] = cell.is_near if has_bound else None
@@ -481,7 +469,7 @@ def _identify_record(
 
 
 def _number_fields(
-    key: str, number: TableNumber | None, row: Row, further: _FurtherFields
+    key: str, number: TableNumber | None, row: Row, further_fields: set[str]
 ) -> dict[str, Any]:
     """Return the fields of a record for one column: its value, deviation and interval.
 
@@ -493,7 +481,7 @@ def _number_fields(
         key: The key of the column.
         number: The number of the column in the row; None if it has none.
         row: The row.
-        further: The columns that have fields for deviations and intervals.
+        further_fields: The names of the further fields, see :func:`_find_further_fields`.
     """
     low, high = number.interval if number and number.interval else (None, None)
     if key == RANKS:
@@ -508,9 +496,9 @@ def _number_fields(
             "tied_with_best": row.is_best if number else None,
         }
     fields = {key: _round_for_json(number.value if number else None)}
-    if key in further.with_deviation:
+    if f"{key}_deviation" in further_fields:
         fields[f"{key}_deviation"] = _round_for_json(number.deviation if number else None)
-    if key in further.with_interval:
+    if f"{key}_interval" in further_fields:
         fields |= {f"{key}_low": _round_for_json(low), f"{key}_high": _round_for_json(high)}
     return fields
 
@@ -559,15 +547,13 @@ def _column_fields(column: TableColumn) -> dict[str, Any]:
     fields: dict[str, Any] = {"key": column.key, "head": column.head, "kind": column.kind}
     spec = column.spec
     if spec is not None:
-        fields["task"] = spec.task
-        fields["split"] = spec.published_split
-        fields["protocol"] = spec.protocol
-        fields["metric"] = spec.metric
-    if column.method:
-        fields["method"] = column.method
-    if column.signature:
-        fields["signature"] = column.signature
-    return fields
+        fields |= {
+            "task": spec.task,
+            "split": spec.published_split,
+            "protocol": spec.protocol,
+            "metric": spec.metric,
+        }
+    return fields | _without_empty({"method": column.method, "signature": column.signature})
 
 
 def _row_fields(row: Row) -> dict[str, Any]:

@@ -193,8 +193,8 @@ class RepeatedTexts:
             embeddings: Their embeddings, (m, d).
 
         Returns:
-            The largest distance, as a share of the length of the first embedding. Infinity if the
-            sizes differ; 0 if no text has an earlier embedding.
+            The largest distance, as a share of the length of the first embedding; NaN if one is
+            NaN. Infinity if the sizes differ; 0 if no text has an earlier embedding.
         """
         moves = [0.0]
         for index in np.flatnonzero(np.isin(rows, self._repeated_texts)):
@@ -204,4 +204,4 @@ class RepeatedTexts:
                 return float("inf")
             first_length = max(float(np.linalg.norm(first_embedding)), 1e-12)
             moves.append(float(np.linalg.norm(embedding - first_embedding)) / first_length)
-        return max(moves)
+        return float(np.max(moves))

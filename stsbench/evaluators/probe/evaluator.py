@@ -29,15 +29,8 @@ from stsbench.evaluators.probe.minibatch import (
     MinibatchSettings,
     MinibatchSolver,
 )
-from stsbench.numbers.dependence import (
-    DOMINANT_COMPONENT_NOTE,
-    read_dependence,
-    sentence_columns,
-)
-from stsbench.numbers.intervals import (
-    SHARE_INTERVAL_METHOD,
-    share_interval,
-)
+from stsbench.numbers.dependence import DOMINANT_COMPONENT_NOTE, read_dependence, sentence_columns
+from stsbench.numbers.intervals import SHARE_INTERVAL_METHOD, share_interval
 
 if TYPE_CHECKING:
     from stsbench.evaluators.probe.logreg import ConvergedSolver
@@ -354,6 +347,13 @@ class ProbeEvaluator:
             if value is not None and hasattr(protocol, name)
         }
         self.protocol = replace(protocol, **changes)
+        registered = self.PROTOCOLS.get(protocol.name, protocol)
+        # The fields that the protocol was requested with, and that the task's card replaces.
+        self._replacement_notes = [
+            f"{name} is {value}, as the task's card says, not {getattr(protocol, name)}"
+            for name, value in changes.items()
+            if getattr(protocol, name) not in (value, getattr(registered, name))
+        ]
         self.f1 = f1
         self.features = features
         self.device = device
@@ -421,7 +421,7 @@ class ProbeEvaluator:
             per_subset=per_subset,
             per_item=columns,
             zero_vectors=zero_vectors,
-            notes=(*notes, *result.notes, *solver.notes()),
+            notes=(*notes, *result.notes, *solver.notes(), *self._replacement_notes),
         )
 
     def _make_items(

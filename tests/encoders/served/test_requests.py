@@ -48,3 +48,6 @@ def test_a_move_is_a_share_of_the_length_and_another_size_is_none():
     assert repeated.largest_move(np.array([2, 0]), vectors[[2, 0]] * 1.25) == pytest.approx(0.25)
     assert repeated.largest_move(np.array([1]), vectors[[2]]) == 0, "asked for once"
     assert repeated.largest_move(np.array([2]), vectors[[2], :2]) == np.inf
+    # NaN is no move that passes unseen.
+    vectors[2] = np.nan
+    assert np.isnan(repeated.largest_move(np.array([0, 2]), vectors[[0, 2]]))

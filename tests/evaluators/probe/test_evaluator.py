@@ -125,6 +125,17 @@ def test_scores_hold_what_readers_and_paired_tests_need():
     assert scores.interval == pytest.approx((middle - half, middle + half), abs=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("requested", "notes"), [(3, ("nhid is 0, as the task's card says, not 3",)), (0, ())]
+)
+def test_a_requested_field_that_the_card_replaces_is_noted(requested, notes):
+    splits, embed = three_splits()
+    protocol = replace(PROTOCOLS["senteval-fast"], nhid=requested, max_epochs=1)  # type: ignore[call-arg]
+    # The card also replaces what is as the protocol always is, without a note.
+    scores = ProbeEvaluator(protocol, nhid=0, epoch_size=1)(splits, embed, seed=0)
+    assert scores.notes == notes
+
+
 def test_scores_are_rounded_as_the_toolkit_rounds_them():
     splits, embed = three_splits()
     exact = ProbeEvaluator(replace(SMALL, rounding=None), f1=True)(splits, embed, seed=2)

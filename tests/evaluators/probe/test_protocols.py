@@ -6,16 +6,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import ClassVar
 
+import msgspec
 import pytest
 
-from stsbench.core.errors import ProtocolError, StsbenchError
+from stsbench.core.errors import CardError, ProtocolError, StsbenchError
 from stsbench.evaluators.probe.evaluator import PROTOCOLS, MinibatchProtocol, ProbeEvaluator
 from stsbench.evaluators.probe.items import ProbeRun
 from stsbench.evaluators.probe.minibatch import CompiledSolver, parse_optimiser
 from stsbench.evaluators.probe.stacked import StackedSolver
-from stsbench.evaluators.registry import EVALUATORS, replace_fields
+from stsbench.evaluators.registry import EVALUATORS, make_evaluator, replace_fields
 from stsbench.evaluators.relatedness import PROTOCOLS as RELATEDNESS
 from stsbench.evaluators.retrieval import PROTOCOLS as RETRIEVAL
+from tests.made import CATALOGUE
 
 
 def test_senteval_is_what_the_papers_used():
@@ -157,6 +159,14 @@ def test_a_task_may_fix_fields_and_the_result_sees_them():
         ProbeEvaluator(PROTOCOLS["logreg"], epoch_size=1, weight_decays=(1e-9,)).protocol
         == PROTOCOLS["logreg"]
     )
+
+
+def test_a_card_chooses_no_protocol():
+    sts = EVALUATORS.load("sts")
+    options = {"protocol": {"name": "simcse", "metric": "kendall", "aggregation": "all"}}
+    card = msgspec.structs.replace(CATALOGUE.task("stsb"), options=options)
+    with pytest.raises(CardError, match=r"own: \[options\]: key 'protocol' is no option"):
+        make_evaluator(sts, sts.PROTOCOLS["simcse"], card, "own")
 
 
 def test_protocols_are_known_without_importing_anything_heavy():
