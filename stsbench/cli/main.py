@@ -44,12 +44,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     # If other processes load the cores, threads of this one sleep while they wait.
     share_cores()
-    # Folders of an earlier command of this process.
-    card_folders.set(())
+    # The command sets its folders of cards; what this process does later has others.
+    earlier_folders = card_folders.set(())
     # In the block, errors of writing to stdout and stderr are handled, and warnings that are
     # notices for the user are printed as lines.
     with guarded_streams(), printed_notices():
         exit_code = _run_and_print_errors(sys.argv[1:] if arguments is None else arguments)
+    card_folders.reset(earlier_folders)
     # With Ray a command runs in a child process, which ends here and tells its parent the code.
     exit_if_child(exit_code)
     return exit_code

@@ -72,7 +72,8 @@ def make_catalogue(folders: Sequence[Path] = ()) -> "Catalogue":
     """
     from stsbench.core.catalogue import Catalogue
 
-    card_folders.set(folders)
+    if folders:
+        card_folders.set(folders)
     return Catalogue(folders)
 
 
