@@ -400,13 +400,13 @@ class Mistakes(EncoderAnalysis):
         return {"differ": rows}
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """Draw how many points a pair of each kind costs more than the mean pair does.
+        """Draw how many points the score would lose if all pairs cost as much as those of a kind.
 
         A point is 0.01 of Spearman's correlation.
 
         Args:
             tables: ``slices`` has a row for each kind of pairs and encoder: the rule (``slicing``),
-                the ``kind``, and ``excess``, its cost above the mean, with the bounds of its 95%
+                the ``kind``, and ``excess`` with the bounds of its 95%
                 interval, all three in points already. A dot is a ring if its interval contains 0.
             title: The title of the picture.
         """
@@ -415,9 +415,7 @@ class Mistakes(EncoderAnalysis):
             kind = f"{row['slicing']}: {row['kind']}"
             difference_and_bounds = (row["excess"], row["excess_low"], row["excess_high"])
             dots.append(DotPoint.difference(kind, row["encoder"], *difference_and_bounds))
-        x_label = (
-            "points that a pair costs more than the mean pair, with 95% interval; ○ it may be 0"
-        )
+        x_label = "points lost if all pairs cost as much, with 95% interval; ○ it may be 0"
         return draw_dots(dots, x_label=x_label, title=title, has_zero_line=True)
 
 
@@ -426,8 +424,8 @@ def _slice_rows(pairs: PairSplit, cosines: Float64Array) -> list[PlainRow]:
 
     A rule puts each pair into one of its kinds, as the rule ``length`` does with ``short`` and
     ``long``. A row has the rule (``slicing``), the ``kind``, its number of pairs ``n``, its cost
-    and its excess (how much more a pair of the kind costs than the mean pair), each with the bounds
-    of a 95% interval.
+    and its excess (how many points the score would lose if all pairs cost as much), each with the
+    bounds of a 95% interval.
 
     Args:
         pairs: The pairs of sentences, with gold scores.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard, get_args
 
@@ -357,6 +358,10 @@ def evaluate_pairs(
     Raises:
         StsbenchError: As :func:`evaluate`.
     """
+    known = {**signature(evaluate).parameters, "function": None, "order": None}
+    del known["encoder"]
+    for name in arguments:
+        look_up("argument of evaluate_pairs", name, known)
     scorer = wrap_pair_scorer(function, batch_size=batch_size, order=order)
     return evaluate(encoder=scorer, tasks=tasks, **arguments)
 

@@ -521,6 +521,7 @@ class Results(Sequence[Result]):
         columns = make_grid_columns(self._results, self._catalogue)
         return render_grid(columns, self.runs[:MAX_ROWS], notes)
 
+    @validate_arguments()
     def to_frame(self, *, scores: bool = False) -> pd.DataFrame:
         """Return the results as a DataFrame, one row per Result in their order.
 
@@ -546,6 +547,7 @@ class Results(Sequence[Result]):
         columns = None if self else FRAME_COLUMNS
         return pd.DataFrame(rows, columns=columns)
 
+    @validate_arguments()
     def compare(
         self,
         *,
@@ -575,6 +577,7 @@ class Results(Sequence[Result]):
             all_pairs=all_pairs,
         )
 
+    @validate_arguments()
     def plot(self, *, width: str | float | None = None) -> Chart:
         """Draw each score as a dot with its 95% interval, by task.
 

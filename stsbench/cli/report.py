@@ -236,7 +236,7 @@ def _read_trusted_results(
             with _collect_error("results", missing):
                 if name not in measured_names:
                     missing.append(
-                        f"{name}: not measured; run: "
+                        f"board: {name}: not measured; run: "
                         f"{shlex.join(['stsbench', 'run', spec, '--tasks', suite])}"
                     )
                     continue

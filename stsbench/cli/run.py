@@ -14,7 +14,13 @@ from stsbench.cli import options as opt
 from stsbench.cli.child import continue_in_child
 from stsbench.cli.config import format_settings, join_assignments
 from stsbench.cli.option_values import TypedOptions, parse_assignments, parse_seeds, resolve_store
-from stsbench.cli.printing import format_points, print_error, print_json, print_text
+from stsbench.cli.printing import (
+    format_points,
+    print_error,
+    print_json,
+    print_paragraph,
+    print_text,
+)
 from stsbench.cli.tables import print_rows
 from stsbench.core.errors import StsbenchError
 from stsbench.core.wording import format_count, format_duration
@@ -361,7 +367,7 @@ def _forecast(plan: RunPlan, *, as_json: bool) -> int:
     ]
     n_missing = sum(len(encoder_plan.missing_cells) for encoder_plan in encoder_plans)
     origin = describe_origin(results, plan.results_folder)
-    print_text(
+    print_paragraph(
         f"{len(results)} of {len(results) + n_missing} scores are done{origin}, "
         f"{n_missing} are missing"
     )

@@ -166,7 +166,8 @@ def _unknown_name(name: str, catalogue: Catalogue) -> UnknownName:
         *_protocols(),
     ]
     hint = (
-        "'stsbench list' shows them: tasks, encoders, recipes, suites, corpora, tables, protocols"
+        "'stsbench list' shows them: tasks, encoders, recipes, suites, corpora, tables, protocols; "
+        "cards of your own need --cards DIR"
     )
     return UnknownName("name", name, names, hint=hint)
 

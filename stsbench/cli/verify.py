@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from stsbench.cli import options as opt
 from stsbench.cli.option_values import find_data_folder
-from stsbench.cli.printing import print_errors, print_json, print_text, show_count
+from stsbench.cli.printing import (
+    print_errors,
+    print_json,
+    print_paragraph,
+    print_text,
+    show_count,
+)
+from stsbench.cli.wording import describe_reason
 from stsbench.core.grouping import group_by
 from stsbench.core.wording import shorten
 
@@ -173,7 +180,7 @@ def _print_verified(report: VerificationReport) -> None:
         # An encoder's results lie in a folder with its name.
         counts_by_folder = Counter(file.path.parent.name for file in files)
         folders = ", ".join(f"{folder} {count}" for folder, count in counts_by_folder.items())
-        print_text(f"not verified: {reason}: {folders}")
+        print_paragraph(f"not verified: {describe_reason(reason)}: {folders}")
     print_text(report.summary)
     for method, count in report.earlier_methods.items():
         print_text(

@@ -126,10 +126,18 @@ def _argument_hints(factory: Callable[..., Any]) -> dict[str, Any]:
 
 def _has_parameter(signature: inspect.Signature, name: str) -> bool:
     """Return whether a function of this signature has a parameter of this name, or ``**kwargs``."""
-    if name in signature.parameters:
-        return True
     kinds = [parameter.kind for parameter in signature.parameters.values()]
-    return inspect.Parameter.VAR_KEYWORD in kinds
+    return name in _nameable_parameters(signature) or inspect.Parameter.VAR_KEYWORD in kinds
+
+
+def _nameable_parameters(signature: inspect.Signature) -> list[str]:
+    """Return the parameters that a caller may give by name: not ``self``, nor those with stars."""
+    stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [
+        name
+        for name, parameter in signature.parameters.items()
+        if name != "self" and parameter.kind not in stars
+    ]
 
 
 def fit(value: Any, hint: Any, name: str = "", *, where: str) -> Any:  # noqa: ANN401 - any TOML value, any type
@@ -277,10 +285,9 @@ def validate_arguments(
             """
             for name in kwargs:
                 if not _has_parameter(signature, name):
-                    known = ", ".join(signature.parameters)
-                    raise UnknownName(
-                        f"argument of {label}", name, signature.parameters, f"known: {known}"
-                    )
+                    names = _nameable_parameters(signature)
+                    known = ", ".join(names)
+                    raise UnknownName(f"argument of {label}", name, names, f"known: {known}")
             for name, value in signature.bind_partial(*args, **kwargs).arguments.items():
                 is_omitted = value is None and signature.parameters[name].default is None
                 if name not in kinds or is_omitted:

@@ -96,6 +96,16 @@ def test_a_wrong_argument_lists_those_that_there_are():
     function: Any = iterate
     with pytest.raises(UnknownName, match="did you mean 'seed' or 'seeds'.*known: encoder, tasks"):
         function("minilm", "quickstart-en", sed=1)
+    compare: Any = stsbench.compare
+    with pytest.raises(UnknownName, match="argument of compare 'encoders'; known: results, tasks"):
+        compare("a", "b", encoders=1)
+    pairs: Any = stsbench.evaluate_pairs
+    with pytest.raises(UnknownName, match="argument of evaluate_pairs 'ordr'; did you mean 'order"):
+        pairs(lambda first, second: 1.0, "quickstart-en", ordr="both")
+    results: Any = stsbench.Results([make_result()])
+    for method in (results.compare, results.plot, results.to_frame):
+        with pytest.raises(UnknownName, match="unknown argument of Results.* 'foo'; known: "):
+            method(foo=1)
 
 
 def test_a_wrong_parameter_lists_those_that_there_are():

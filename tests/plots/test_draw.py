@@ -334,7 +334,7 @@ LAYERS = [
 KINDS = {
     "dots": lambda: draw_dots(
         [DotPoint(f"task {row}", name, 70 + row, (60, 80 + row)) for row in range(9) for name in ("minilm", LONG, "b")],
-        x_label="points that a pair costs more than the mean pair, with 95% interval; ○ it may be 0",
+        x_label="points lost if all pairs cost as much, with 95% interval; ○ it may be 0",
         title=TITLE,
     ),
     "panels": lambda: draw_panels(

@@ -202,6 +202,20 @@ class Row:
             return column.spec
         return column.spec._replace(protocol=self.protocol)
 
+    def explain_symbol(self, symbol: str) -> str:
+        """Return why a symbol is printed behind the name of this row of a table.
+
+        For example the work that a quoted row was taken from. The text is empty if the row has no
+        reason of its own for the symbol. The template of HTML boards, board/table.html, calls it.
+        """
+        # Why a number of the row is wrong, the work it was taken from, the tool that made it.
+        reasons_by_symbol = {
+            MISPRINT: self.misprint,
+            QUOTED: self.quoted_from or self.source,
+            IMPORTED: self.imported,
+        }
+        return reasons_by_symbol.get(symbol, "")
+
     @property
     def is_measured(self) -> bool:
         """Whether any of its cells has a measured number."""

@@ -25,6 +25,8 @@ from stsbench.boards.tables.table import (
     AVERAGE,
     DELTA,
     EXACT,
+    QUOTED,
+    TIED,
     Group,
     Row,
     Table,
@@ -369,6 +371,13 @@ def test_a_listed_row_without_a_number_is_one_line():
         ("empty", "–"),
         ("filled", "1.00"),
     ]
+
+
+def test_a_mark_says_where_a_number_is_from():
+    taken_over = Row(label="a", cells={}, source="SimCSE", quoted_from="SBERT")
+    assert taken_over.explain_symbol(QUOTED) == "SBERT"
+    assert replace(taken_over, quoted_from="").explain_symbol(QUOTED) == "SimCSE"
+    assert taken_over.explain_symbol(TIED) == ""
 
 
 def test_measured_differences_are_those_to_the_row_that_is_named(tmp_path):
