@@ -305,8 +305,6 @@ class RowFilter:
             labels = format_some([row.label for row in unknown_rows])
             unknown = f", {len(unknown_rows)} of them because the facts are not known: {labels}"
         note = f"{rows} not shown{unknown} ({self.describe()})"
-        if self.max_parameters is not None and unknown_rows:
-            note += "; the key 'parameters' of an encoder's card is this number"
         untimed = [result for row in unknown_rows if _is_untimed(row) for result in row.results]
         if self.max_ms is None or not untimed:
             return note

@@ -257,7 +257,12 @@ class TableRequest:
             # An AdvisingNote has these attributes; most notes have no remedy.
             reasons = [getattr(note, "reason", note) for note in notes]
             remedy = getattr(notes[0], "remedy", None)
-            raise DataError(f"no row fits: {'; '.join(reasons)}", remedy=remedy)
+            hint = ""
+            if self.row_filter.max_parameters is not None:
+                hint = "the key 'parameters' of an encoder's card is its number of parameters"
+            raise DataError(
+                f"no row fits: {'; '.join(dict.fromkeys(reasons))}", hint=hint, remedy=remedy
+            )
         return tables_with_rows
 
     def _no_results_error(self, suite_name: str) -> DataError:

@@ -79,7 +79,7 @@ def test_the_best_under_50_ms_is_answered():
     assert "2 rows are not shown, 1 of them because the facts are not known: new (at most" in text
     with pytest.raises(DataError, match="no row fits"):
         leaderboard(RESULTS, max_ms=1)
-    with pytest.raises(DataError, match="the key 'parameters' of an encoder's card is this number"):
+    with pytest.raises(DataError, match="the key 'parameters' of an encoder's card is its number"):
         leaderboard(RESULTS, max_parameters=1)
 
 
