@@ -113,7 +113,11 @@ def _no_results_error(
 
 
 def select_results(
-    specs: Sequence[str], encoders: EncoderDirectory, catalogue: Catalogue, location: Path
+    specs: Sequence[str],
+    encoders: EncoderDirectory,
+    catalogue: Catalogue,
+    location: Path,
+    tasks: Sequence[str] = (),
 ) -> list[Result]:
     """Return the results of the named encoders, in the folder's order.
 
@@ -125,6 +129,8 @@ def select_results(
         encoders: The encoders of a results folder, with their current and older results.
         catalogue: The cards of encoders.
         location: The folder, for the message.
+        tasks: The tasks that matter, for the advice to score an encoder; by default those of all
+            results.
 
     Raises:
         UnknownName: There are no results of an encoder.
@@ -138,7 +144,7 @@ def select_results(
         catalogue,
         known_names,
         location,
-        tasks=(result.task for result in encoders.result_folder.results),
+        tasks=tasks or [result.task for result in encoders.result_folder.results],
         find_ids=lambda candidate: candidate.find_result_ids(encoders),
     )
     selected_ids = {result_id for match in matches for result_id in match.ids}
@@ -343,9 +349,9 @@ def select_compared_results(
         )
     # Reads each folder once, and reports its broken files.
     reader = _FolderReader(catalogue, on_problem)
-    results_by_spec = _read_compared(specs, results_folder, reader)
+    task_ids = expand_names(tasks, catalogue) if tasks is not None else []
+    results_by_spec = _read_compared(specs, results_folder, reader, task_ids)
     if tasks is not None:
-        task_ids = {*expand_names(tasks, catalogue)}
         for spec, results in results_by_spec.items():
             results_by_spec[spec] = [result for result in results if result.task in task_ids]
     all_results = [result for results in results_by_spec.values() for result in results]
@@ -391,7 +397,7 @@ class _FolderReader:
 
 
 def _read_compared(
-    specs: Sequence[str], results_folder: Path, reader: _FolderReader
+    specs: Sequence[str], results_folder: Path, reader: _FolderReader, tasks: Sequence[str]
 ) -> dict[str, Sequence[Result]]:
     """Return the results of each name or folder, after checking that they are of one encoder.
 
@@ -402,6 +408,7 @@ def _read_compared(
         specs: The names and folders; a name with a comma may be divided at it.
         results_folder: The folder in which names are looked up.
         reader: Reads folders of results, each once, and reports their broken files.
+        tasks: The tasks to compare, for the advice to score an encoder; empty for all.
 
     Returns:
         The results by name or folder.
@@ -427,7 +434,11 @@ def _read_compared(
         else:
             encoders = reader.read_encoders(results_folder)
             results = select_results(
-                [spec], encoders, catalogue=reader.catalogue, location=results_folder
+                [spec],
+                encoders,
+                catalogue=reader.catalogue,
+                location=results_folder,
+                tasks=tasks,
             )
         # Returns the same results, or raises an error if they are of several encoders or states.
         results_by_spec[spec] = encoders.require_one_encoder(spec, results)

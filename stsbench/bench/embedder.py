@@ -224,7 +224,7 @@ class SharedEngine:
     read_only: bool
     """Whether it may only read the store."""
     counted_sentences: set[str] = field(default_factory=set)
-    """The sentences that are counted for an earlier encoder of the run."""
+    """The sentences that are counted for an earlier encoder, if embeddings are in memory only."""
     views: dict[tuple[str, ...], StoredEmbeddings] = field(default_factory=dict)
     """The embeddings of sentences, by these sentences."""
 
@@ -245,6 +245,8 @@ class SharedState:
     """
 
     engine: SharedEngine | None = None
+    counted_by_store: dict[Path, set[str]] = field(default_factory=dict)
+    """The sentences that are counted for earlier encoders, by the folder of embeddings."""
     fitting_texts_key: Hashable = None
     """The name of the texts and the tasks that ``fitting_texts`` is for."""
     fitting_texts: Mapping[str, FittingTexts] = field(default_factory=dict)
@@ -303,7 +305,7 @@ class TaskEmbedder:
             shared_state: What encoders of one run share: the last engine and texts to fit on.
             read_only: Only count missing sentences, and neither change the store nor embed.
         """
-        shared_state = shared_state or SharedState()
+        self._shared_state = shared_state = shared_state or SharedState()
         self.encoder = encoder
         self._plan = plan
         self._callbacks = callbacks
@@ -480,8 +482,12 @@ class TaskEmbedder:
             # known to be 0.
             is_never_fitted = self._base_engine is None and not tasks
             return MissingSentences(0 if is_never_fitted else None, tokens=None)
-        uncounted = set(self._required_texts(tasks)) - shared.counted_sentences
-        shared.counted_sentences.update(uncounted)
+        store_folder = shared.engine.store.folder
+        counted = shared.counted_sentences
+        if store_folder is not None:
+            counted = self._shared_state.counted_by_store.setdefault(store_folder, set())
+        uncounted = set(self._required_texts(tasks)) - counted
+        counted.update(uncounted)
         encoder = shared.engine.encoder
         missing_texts = shared.engine.missing_texts(list(uncounted))
         tokens = None

@@ -464,9 +464,9 @@ def lock_cells(
     """Return the rows of a lock file for Results, the files of scores.
 
     Each row gets the values per item that a test of two scores needs, packed into a text. They are
-    made from the columns beside the Result. These may be missing, because they hold gold scores and
-    are not under version control: then the values are taken from the row of an earlier lock file
-    with the same encoder, task and hash of the items, if there is one.
+    made from the columns beside the Result. If these are missing, because they hold gold scores and
+    are not under version control, or if no test of them is known, the values are taken from the row
+    of an earlier lock file with the same encoder, task and hash of the items, if there is one.
 
     Args:
         results: The Results.

@@ -96,6 +96,7 @@ class LoopTrainer(Trainer):
         started = time.perf_counter()
         # Wrong parameters are reported before anything is loaded.
         params = cls.check(plan, method)
+        # It raises an error if there is no checkpoint.
         checkpoint = find_start(plan)
         # A function from an encoder to its score on the development split.
         validate = load_validation(plan)

@@ -207,9 +207,10 @@ def estimate_mean_difference(
 ) -> EstimatedDifference:
     """Estimate the difference of two encoders' mean scores over tasks, with its standard error.
 
-    Tasks may share sentences. If no item moves the difference of two encoders, the estimated error
-    is 0, which proves nothing; it is then replaced by a least error. The error of one encoder's
-    mean (``first`` is None) stays 0. With too few items the error is infinite.
+    Tasks may share sentences. If no item moves the difference of two encoders, both estimates of
+    its error are 0, which proves nothing: they are replaced by one least error, for correlations of
+    ranks that of Pearson's correlation. The error of one encoder's mean (``first`` is None) stays
+    0. With too few items the error is infinite.
 
     Args:
         tasks: The items of each task, with the scores of the encoders (rows of a table).
@@ -228,7 +229,7 @@ def estimate_mean_difference(
     estimate = EstimatedDifference.estimate(first_mean, mean_of(second), dependence, item_weights)
     if first is None or estimate.error > ZERO_ERROR:
         return estimate
-    # ``other_error`` is that by a second estimate, which is 0 too.
+    # ``other_error``, by a second estimate of the variance over items, is 0 too.
     least_error = _least_error(tasks, (first, second), estimate.df, task_weights)
     return estimate._replace(error=least_error, other_error=None)
 

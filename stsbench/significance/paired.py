@@ -198,8 +198,9 @@ class PairedCorrelation(Paired):
     ) -> Float64Array | None:
         """Compute the difference of two encoders' scores after random swaps of their values.
 
-        In each permutation the values of a random half of the items are swapped between the
-        encoders. The values are those of each encoder's first seed.
+        In each permutation each item's values are swapped between the encoders with probability
+        1/2. The values are those of each encoder's first seed, standardised as the correlation
+        does.
 
         Args:
             first: The index of the encoder whose score is subtracted.
@@ -278,8 +279,8 @@ class PairedMean(Paired):
     ) -> Float64Array | None:
         """Compute the difference of two encoders' means after random swaps of their values.
 
-        In each permutation the values of a random half of the items are swapped between the
-        encoders. A swapped item changes the sign of its difference, so the sum of the swapped
+        In each permutation each item's values are swapped between the encoders with probability
+        1/2. A swapped item changes the sign of its difference, so the sum of the swapped
         items' differences is subtracted twice from the sum of all.
 
         Args:

@@ -282,6 +282,12 @@ def test_a_dry_run_shows_what_is_done_and_missing(stsbench, tmp_path):
     assert re.fullmatch(r"ready-made +\d+ +[\d.]+ s +[\d.]+ s *", ready)
 
 
+def test_a_forecast_counts_the_sentences_of_an_encoder_and_its_variants_once(stsbench):
+    variants = "own_encoders:Hashed,own_encoders:Hashed+dimensions=8"
+    found = stsbench.json("run", variants, *QUICK, "--dry-run")
+    assert [encoder["to_embed"] for encoder in found["encoders"]] == [600, 0]
+
+
 def test_a_dry_run_as_json_and_its_failures(stsbench):
     code, out, err = stsbench(
         "run", "--encoder", "minilmm,own_encoders:Hashed", *QUICK, "--dry-run", "--json"

@@ -348,6 +348,8 @@ def test_a_name_without_results_suggests_those_there_are(stsbench, tmp_path):
     assert "did you mean 'models/minilm-l4-mlm'?" in refused
     # The command is to be copied: it has the cards that the user gave.
     assert refused.endswith("stsbench run minilm-l4-mlm --tasks sts12 --cards cards")
+    refused = stsbench.refused("compare", "minilm+pooling=max", "glove-6b", "--tasks", "stsb")
+    assert refused.endswith("to fill it: stsbench run glove-6b --tasks stsb")
     refused = stsbench.refused("compare", "minilm+pooling=max", "minilm+poolin=max")
     assert "did you mean 'minilm+pooling=max'?" in refused and "--cards" not in refused
     refused = stsbench.refused("compare", "minilm+pooling=max", "my_module:Mine")

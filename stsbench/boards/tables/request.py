@@ -230,7 +230,7 @@ class TableRequest:
         )
         problems = self.imported.problems if self.imported else ()
         if not table.has_numbers(self.show):
-            kind = "public" if self.show else "imported"
+            kind = "public" if self.show else "measured or imported"
             raise DataError(f"there are no {kind} results of suite '{name}'")
         tables = self._filter_rows([table])
         if self.detectable:

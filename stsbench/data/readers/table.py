@@ -126,6 +126,7 @@ class TextTable:
             return ""
         notes = {row: f"{width} fields" for row, width in width_by_row.items()}
         message = f"{self.describe_rows(notes)}, expected {self.width}"
+        # DELIMITERS are comma, semicolon and bar; there is no such advice for tabs.
         if max(width_by_row.values()) > self.width and self.delimiter in DELIMITERS:
             message += f"; put a cell that holds '{self.delimiter}' in double quotes"
         return message

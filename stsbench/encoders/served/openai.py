@@ -282,8 +282,9 @@ class OpenAIEncoder:
     def count_tokens(self, sentences: Sequence[str]) -> int:
         """Return the number of tokens to send to the server for some sentences.
 
-        Texts that are sent twice are counted twice. The probe text, which every run sends, counts
-        too. Without a tokenizer the number is an estimate.
+        Blank texts are not sent. Texts that are sent a second time, to compare the server's
+        answers, are counted twice. The probe text, which every run sends, counts too. Without a
+        tokenizer the number is an estimate.
 
         Args:
             sentences: The sentences to embed.
