@@ -449,8 +449,8 @@ def compute_in_parts(
         tokens: The batch: tensors by any names, (b, t) each, among them ``attention_mask``.
         compute: A function from a part of the batch, (b', t') each, to its results (b', …). The
             rows of one of several parts come by length, the longest first; a batch that is one part
-            is passed as it is. With ``chunk`` it is called again in the backward pass, so it must have
-            no side effects.
+            is passed as it is. With ``chunk`` it is called again in the backward pass, so it must
+            have no side effects.
         chunk: The maximum number of rows of a part; None if there is no maximum.
         generator: The generator that ``compute`` draws from, beside torch's own; None if there is
             none.
