@@ -180,7 +180,7 @@ def _print_verified(report: VerificationReport) -> None:
         # An encoder's results lie in a folder with its name.
         counts_by_folder = Counter(file.path.parent.name for file in files)
         folders = ", ".join(f"{folder} {count}" for folder, count in counts_by_folder.items())
-        print_paragraph(f"not verified: {describe_reason(reason)}: {folders}")
+        print_paragraph(f"not verified: {folders}: {describe_reason(reason)}")
     print_text(report.summary)
     for method, count in report.earlier_methods.items():
         print_text(

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
+from stsbench.encoders.transformer.cpu_kernels import SUPPORTED_TYPES
 from stsbench.encoders.transformer.pooling import LIBRARY_POOLINGS, POOLINGS, MaxPooling
 from stsbench.training.learner import Learner
 from tests.training.students import sentences
@@ -48,8 +49,7 @@ def test_a_recipe_is_trained_and_its_name_is_an_encoder(stsbench, cards, little)
 
 @pytest.mark.parametrize("is_supported", [True, False])
 def test_slow_bfloat16_is_a_notice(stsbench, little, monkeypatch, is_supported):
-    supports = lambda: is_supported  # noqa: E731
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", supports)
+    monkeypatch.setitem(SUPPORTED_TYPES, torch.bfloat16, lambda: is_supported)
     done = stsbench(*little, "--set", "steps=1", "--set", "precision=bfloat16")
     assert done.code == 0, done.err
     assert ("--set precision=float32 takes about a tenth" in done.err) is not is_supported

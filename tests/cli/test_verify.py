@@ -50,7 +50,7 @@ def test_results_without_items_are_named_with_the_reason(stsbench, results):
         items_path(path).unlink()
     out = stsbench.fine("verify", results)
     assert out.splitlines() == [
-        "not verified: its per-item columns are not here: hashed 2",
+        "not verified: hashed 2: its per-item columns are not here",
         "3 results: 1 verified, 2 not verified; data found for 3",
     ]
     for path in results.glob("hashed/*.parquet"):
@@ -65,7 +65,11 @@ def test_a_users_own_task_is_verified_with_its_card_and_data(stsbench, own, tmp_
     assert "2 verified; data found for 2" in stsbench.fine("verify", *mine.options())
     assert "2 verified; data found for 0" in stsbench.fine("verify", "--cards", mine.cards)
     code, out, _ = stsbench("verify")
-    assert code == 2 and "its task: hashed 2" in out
+    assert (
+        code == 2
+        and "hashed 2: no folder of cards holds the card of its task; your own need --cards DIR"
+        in out
+    )
     (mine.data / "mine" / "gs.txt").write_text("5\n5\n2\n0.5\n")
     code, out, _ = stsbench("verify", *mine.options())
     assert code == 0 and "cannot be read: " in out and "1 verified" in out

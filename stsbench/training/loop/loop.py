@@ -33,6 +33,7 @@ from stsbench.core.errors import (
 )
 from stsbench.core.wording import as_one_line
 from stsbench.encoders.runs import find_last_checkpoint
+from stsbench.encoders.transformer.cpu_kernels import SUPPORTED_TYPES
 from stsbench.training.learner import (
     Batch,
     Learner,
@@ -241,7 +242,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
                 "[training] precision 'float16' needs a GPU; "
                 "on a CPU pass `params=precision=bfloat16`"
             )
-        has_bfloat16 = not on_cpu or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        has_bfloat16 = not on_cpu or SUPPORTED_TYPES[torch.bfloat16]()
         if section.precision == "bfloat16" and not has_bfloat16:
             warnings.warn(
                 "this processor has no fast bfloat16, in which the recipe trains: "
