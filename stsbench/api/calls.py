@@ -358,6 +358,7 @@ def evaluate_pairs(
     Raises:
         StsbenchError: As :func:`evaluate`.
     """
+    # ``function`` takes the place of evaluate's ``encoder``.
     known = {**signature(evaluate).parameters, "function": None, "order": None}
     del known["encoder"]
     for name in arguments:

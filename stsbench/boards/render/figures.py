@@ -220,16 +220,6 @@ def draw_table(tables: Sequence[Table], show: Show | None = None, *, exact: bool
         if line.number_kind != "difference" or show == "difference"
     ]
     dots = list(_make_dots(lines, layout.columns))
-    # Columns of facts, such as the size of an encoder: a figure has scores alone.
-    omitted_heads = [
-        head
-        for column, head in zip(layout.columns, layout.heads, strict=True)
-        if column.kind not in (*PANEL_KINDS, *STANDING_KINDS)
-    ]
-    omitted_notes = tuple(f"{head}: " for head in omitted_heads)
-    notes = [note for note in layout.legend if not note.startswith(omitted_notes)]
-    if omitted_heads:
-        notes.append(f"only in tables: {', '.join(omitted_heads)}")
     # Each sign, and whether it is drawn: only then it is explained.
     is_drawn = {
         "● measured": any(dot.filled for dot in dots),
@@ -257,9 +247,27 @@ def draw_table(tables: Sequence[Table], show: Show | None = None, *, exact: bool
         },
         x_label=x_label,
         title=layout.caption,
-        notes=notes,
+        notes=_figure_notes(layout),
         has_zero_line=show == "difference",
     )
+
+
+def _figure_notes(layout: Layout) -> list[str]:
+    """Return the notes below a figure of a printed table: those on what the figure shows.
+
+    A figure has scores alone. Columns of facts, such as the size of an encoder, are only in tables:
+    the last note names them, and notes that explain them, "HEAD: …", are left out.
+    """
+    omitted_heads = [
+        head
+        for column, head in zip(layout.columns, layout.heads, strict=True)
+        if column.kind not in (*PANEL_KINDS, *STANDING_KINDS)
+    ]
+    explanations = tuple(f"{head}: " for head in omitted_heads)
+    notes = [note for note in layout.legend if not note.startswith(explanations)]
+    if omitted_heads:
+        notes.append(f"only in tables: {', '.join(omitted_heads)}")
+    return notes
 
 
 def _make_dots(lines: Sequence[TableLine], columns: Sequence[TableColumn]) -> Iterator[DotPoint]:
