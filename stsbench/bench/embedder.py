@@ -432,6 +432,8 @@ class TaskEmbedder:
         return Engine(
             encoder,
             store,
+            # The base of a variant has a name of its own.
+            name=self.encoder.name if encoder is self.encoder.encoder else "",
             on_progress=self._callbacks.on_embedding,
             on_notice=self._callbacks.on_notice,
         )

@@ -104,7 +104,7 @@ def _resolve_object(
     else:
         # With the card and the name that it was loaded with, or else its own name. An object that
         # lacks only a name is wrapped too if the user gives one.
-        encoder = wrap_object(candidate, named=name is not None)
+        encoder = wrap_object(candidate, name=name)
         named_encoder = find_named(encoder, catalogue)
     if name is None:
         is_function = isinstance(named_encoder.encoder, FunctionEncoder)
@@ -116,11 +116,14 @@ def _resolve_object(
             f"{format_repr(name)} cannot be the name of an encoder of your own: "
             "give one line of text that is not the name of a card"
         )
+    if isinstance(named_encoder.encoder, FunctionEncoder):
+        # So that its own errors name it as the user does.
+        named_encoder.encoder.name = name
     # No other names are tried for its results.
     return replace(named_encoder, name=name, candidate_names=())
 
 
-def wrap_object(candidate: object, *, named: bool = False) -> Encoder:
+def wrap_object(candidate: object, *, name: str | None = None) -> Encoder:
     """Return an object of a user's program as an encoder.
 
     An object that is an encoder is returned itself. Others are wrapped in a class that is one.
@@ -129,8 +132,9 @@ def wrap_object(candidate: object, *, named: bool = False) -> Encoder:
         candidate: An encoder, a pair scorer, a ``SentenceTransformer`` or ``CrossEncoder``, a
             ``StaticModel`` of model2vec, a function from sentences to embeddings (n, d), or a pair
             as :func:`is_encoder_pair` describes it.
-        named: The program names the encoder in results. Then an object with ``encode`` but no
-            name of its own is accepted, and its ``encode`` is wrapped as a function.
+        name: The program's name of the encoder, for messages; None if it gives none. With a name
+            an object with ``encode`` but no name of its own is accepted, and its ``encode`` is
+            wrapped as a function.
 
     Raises:
         EncoderError: It is none of these; the message names what it lacks.
@@ -157,9 +161,9 @@ def wrap_object(candidate: object, *, named: bool = False) -> Encoder:
     # An object or a class with a method `encode`.
     if can_encode(candidate):
         is_object = not isinstance(candidate, type)
-        if named and is_object and getattr(candidate, "name", None) is None:
-            return wrap_object(cast(Encoder, candidate).encode)
-        return check_encoder(candidate, subject="the encoder")
+        if name is not None and is_object and getattr(candidate, "name", None) is None:
+            return wrap_object(cast(Encoder, candidate).encode, name=name)
+        return check_encoder(candidate, subject=f"encoder '{name}'" if name else "the encoder")
     is_module = _is_instance(candidate, package="torch", class_name="Module")
     if not callable(candidate) or isinstance(candidate, type) or is_module:
         raise EncoderError(
@@ -169,7 +173,7 @@ def wrap_object(candidate: object, *, named: bool = False) -> Encoder:
             "OpenAI-like client, or a function from sentences to an array (n, d)"
         )
     encoder = FunctionEncoder(candidate)
-    check_signature(candidate, f"the function {encoder.name}")
+    check_signature(candidate, f"the function {name or encoder.name}")
     return encoder
 
 

@@ -181,3 +181,35 @@ def test_what_was_renamed_or_copied_is_only_what_it_says():
         "mine",
         None,
     )
+
+
+class OneRow:
+    """An object with ``encode`` alone, which returns one row for any sentences."""
+
+    def encode(self, sentences: Sequence[str]) -> list[list[float]]:
+        return [[1.0]]
+
+
+class NamedOneRow(OneRow):
+    name = "a name of its own"
+    fingerprint = None
+
+
+@pytest.mark.parametrize(
+    ("candidate", "problem"),
+    [
+        (lambda sentences: [[float("nan")]] * len(sentences), "returned NaN or infinity for"),
+        (lambda sentences: ["a"] * len(sentences), "returned a list that is not an array"),
+        (lambda sentences: [[1.0]], "returned shape"),
+        (OneRow(), "returned shape"),
+        (NamedOneRow(), "returned shape"),
+        (NamedOneRow, ": NamedOneRow is a class, not an encoder"),
+    ],
+)
+def test_errors_name_an_encoder_as_the_user_does(candidate, problem):
+    for call in (
+        functools.partial(stsbench.evaluate, {"mine": candidate}),
+        functools.partial(stsbench.evaluate, candidate, name="mine"),
+    ):
+        with pytest.raises(EncoderError, match=f"^encoder 'mine' ?{problem}"):
+            call(tasks="quickstart-en")

@@ -163,6 +163,7 @@ class Engine:
         encoder: Encoder,
         store: EmbeddingStore | None = None,
         *,
+        name: str = "",
         on_progress: ProgressCallback = lambda done, total: None,
         on_notice: NoticeCallback = lambda message: None,
     ) -> None:
@@ -171,12 +172,14 @@ class Engine:
         Args:
             encoder: The encoder that embeds.
             store: The store of its embeddings; None to keep them in memory only.
+            name: What the user calls it, for messages; empty for its own name.
             on_progress: Called after each batch with the number of tokens that are embedded and the
                 number of all to embed; for an encoder without tokens, characters or texts.
             on_notice: Called with a message for the user that is no error.
         """
         self.encoder = encoder
         self.store = store or EmbeddingStore(folder=None)
+        self.name = name or encoder.name
         self.on_progress = on_progress
         self.on_notice = on_notice
         self.encoded_keys: list[Keys] = []
@@ -358,15 +361,14 @@ class Engine:
             EncoderError: The memory does not hold a single sentence, or the encoder's code ended
                 the program.
         """
-        encoder_name = self.encoder.name
         has_emptied_cache = False
         while True:
             n_parts = min(self._parts_per_batch, len(rows))
             try:
                 # An encoder that ends the program (sys.exit) raises an EncoderError instead.
-                with catch_exit(f"encoder '{encoder_name}'", EncoderError):
+                with catch_exit(f"encoder '{self.name}'", EncoderError):
                     parts = [
-                        to_numeric_array(plan.embed(part_rows), encoder_name)
+                        to_numeric_array(plan.embed(part_rows), self.name)
                         for part_rows in np.array_split(rows, n_parts)
                     ]
                 return parts[0] if n_parts == 1 else np.concatenate(parts)
@@ -381,7 +383,7 @@ class Engine:
                     continue
                 if n_parts == len(rows):
                     raise EncoderError(
-                        f"encoder '{encoder_name}': the device's memory does not hold one "
+                        f"encoder '{self.name}': the device's memory does not hold one "
                         f"sentence of {plan.costs[rows].max()} tokens",
                         hint="set a smaller max_length or dtype=bfloat16",
                     ) from error
@@ -401,7 +403,7 @@ class Engine:
             return
         self._parts_per_batch = n_parts
         self.on_notice(
-            f"encoder '{self.encoder.name}': the device's memory is too small for its batches; "
+            f"encoder '{self.name}': the device's memory is too small for its batches; "
             f"they go in {n_parts} pieces each, "
             f"as with a token budget of {tokens_per_batch // n_parts}"
         )
@@ -448,7 +450,7 @@ class _StoreWriter:
         check_embeddings(
             embeddings,
             [self.texts[row] for row in rows],
-            engine.encoder.name,
+            engine.name,
             # The size of the stored embeddings; None if there are none.
             d=engine.store.width,
             # All sentences of the request, whose numbers are in the error messages.
