@@ -32,6 +32,7 @@ from stsbench.core.errors import (
 from stsbench.core.names import split_names, split_params
 from stsbench.core.wording import format_some
 from stsbench.data.task import DEFAULT_SUITE, expand_names, tasks_in_order
+from stsbench.encoders.kinds import lacks_checkpoint
 from stsbench.encoders.runs import RUN_FILE
 from stsbench.evaluators.belief import believe
 from stsbench.results.folder import read_folder
@@ -97,17 +98,26 @@ def _no_results_error(
 ) -> StsbenchError:
     """Return the error to raise if a name stands for no results at a location.
 
-    It is an UnknownName, unless the name is that of a card, whose encoder can be scored. Either one
-    suggests names in ``known_names``.
+    It is an UnknownName, unless the name is that of a card. Either one suggests names in
+    ``known_names``. If there is none to suggest, the advice is to score the encoder of the card, if
+    that has a checkpoint, on those of the tasks that have a card.
     """
     names = list(dict.fromkeys(known_names))
     cards = catalogue.paths("baselines")
-    if any(stem in cards for stem, _ in split_params(spec)):
-        return OutputError(
-            f"{location} has no results of encoder '{spec}'",
-            hint=suggest(spec, names).removeprefix("; "),
-            remedy=Remedy("fill", {"encoder": spec, "tasks": ",".join(dict.fromkeys(tasks))}),
-        )
+    # The longest beginning of the name that is a card, with the parameters behind it.
+    for stem, params in split_params(spec):
+        if stem not in cards:
+            continue
+        hint = suggest(spec, names).removeprefix("; ")
+        task_ids = catalogue.paths("tasks")
+        tasks_to_score = ",".join(task for task in dict.fromkeys(tasks) if task in task_ids)
+        remedy = None
+        if not hint and lacks_checkpoint(catalogue.encoder(stem), params):
+            hint = "its card names no checkpoint to fetch"
+        elif not hint and tasks_to_score:
+            remedy = Remedy("fill", {"encoder": spec, "tasks": tasks_to_score})
+        message = f"{location} has no results of encoder '{spec}'"
+        return OutputError(message, hint=hint, remedy=remedy)
     hint = f"{location} has results of {format_some(names)}" if names else "there are no results"
     return UnknownName("encoder", spec, names, hint=hint)
 

@@ -23,7 +23,7 @@ from stsbench.cli.printing import (
     show_count,
 )
 from stsbench.cli.tables import print_rows
-from stsbench.cli.wording import describe_error_line, describe_reason
+from stsbench.cli.wording import describe_error_line, describe_reason, replace_parameters_by_options
 from stsbench.core import settings
 from stsbench.core.errors import DataError, OutputError, StsbenchError, look_up
 from stsbench.core.files import append_line, write_atomically
@@ -334,7 +334,9 @@ def lock_command(
         of_tasks = f" of {tasks}" if tasks else ""
         raise DataError(f"{results}: holds no results{of_tasks} to lock")
     # How many results could not be verified, and why; empty if all were.
-    notice = describe_reason(describe_unverified(side.unverified, len(current_results)))
+    notice = replace_parameters_by_options(
+        describe_unverified(side.unverified, len(current_results))
+    )
     if strict and notice:
         raise DataError(f"{results}: {notice}; nothing is locked")
     # A row of the lock holds what a paired test needs of the per-item columns. If these are

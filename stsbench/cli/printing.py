@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from stsbench.cli.wording import (
     describe_error,
-    describe_reason,
     replace_parameters_by_options,
 )
 from stsbench.core import settings
@@ -363,5 +362,5 @@ def select_trusted(results: Iterable[Result], catalogue: Catalogue) -> list[Resu
         verified = believe(results, catalogue, progress)
     print_errors("skipped", verified.problems)
     if verified.unverified:
-        print_error(describe_reason(verified.notice))
+        print_error(verified.notice)
     return verified.results

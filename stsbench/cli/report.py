@@ -21,7 +21,11 @@ from stsbench.cli.printing import (
     show_work,
     write_or_print,
 )
-from stsbench.cli.wording import describe_error_line, describe_reason, notes_with_commands
+from stsbench.cli.wording import (
+    describe_error_line,
+    notes_with_commands,
+    replace_parameters_by_options,
+)
 from stsbench.core.errors import DataError, StsbenchError
 from stsbench.core.names import split_names
 
@@ -107,7 +111,7 @@ def report_command(
             comparison = replace(comparison, notes=notes_with_commands(comparison.notes))
     print_errors("not in the report", missing)
     if trusted.notice:
-        print_error(describe_reason(trusted.notice))
+        print_error(trusted.notice)
     if not boards and not analysis_results:
         raise DataError("there is nothing to report of these encoders; the lines above say why")
     report = ReportParts(
@@ -116,7 +120,7 @@ def report_command(
         comparison=comparison,
         figures=analysis_results,
         missing=missing,
-        notice=trusted.notice,
+        notice=replace_parameters_by_options(trusted.notice),
     )
     write_or_print(report_html(report), out)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -357,6 +357,12 @@ def _forecast(plan: RunPlan, *, as_json: bool) -> int:
             }
         )
         return progress.exit_code
+    names = [forecast.encoder_plan.name for forecast in forecasts]
+    for i, forecast in enumerate(forecasts):
+        # Trainings of one recipe share a name; their specs have the training seed, as recipe@3.
+        if names.count(names[i]) > 1:
+            plan_of_seed = replace(forecast.encoder_plan, name=forecast.encoder_plan.spec)
+            forecasts[i] = replace(forecast, encoder_plan=plan_of_seed)
     encoder_plans = [forecast.encoder_plan for forecast in forecasts]
     rows = [row for encoder_plan in encoder_plans for row in _cell_rows(encoder_plan)]
     if not rows:
@@ -497,8 +503,8 @@ def _forecast_to_json(forecast: EncoderForecast) -> dict[str, object]:
     return {
         "name": encoder_plan.name,
         # The keys of current_results are the scores that exist.
-        "done": list(map(dataclasses.asdict, encoder_plan.current_results)),
-        "missing": list(map(dataclasses.asdict, encoder_plan.missing_cells)),
+        "done": list(map(asdict, encoder_plan.current_results)),
+        "missing": list(map(asdict, encoder_plan.missing_cells)),
         "to_embed": encoder_plan.sentences_to_embed,
         "tokens": encoder_plan.tokens_to_send,
         "embedding": forecast.embedding_seconds,

@@ -182,6 +182,6 @@ def describe_error_line(error: BaseException) -> str:
 
 def describe_reason(reason: str) -> str:
     """Return why scores are not verified, with the option that helps if a card is missing."""
-    from stsbench.evaluators.belief import NO_CARD_REASON
+    from stsbench.evaluators.belief import add_card_hint
 
-    return reason.replace(NO_CARD_REASON, f"{NO_CARD_REASON}; your own need --cards DIR")
+    return replace_parameters_by_options(add_card_hint(reason))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple, cast, get_args
 
+from stsbench.core.cards import EncoderCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError, StsbenchError
 from stsbench.core.registry import Registry
@@ -130,6 +132,12 @@ def find_requirement(kind: str) -> Requirement:
     if hasattr(encoder_type, "fit_texts"):
         return "texts"
     return "server" if hasattr(encoder_type, "embed_into") else "nothing"
+
+
+def lacks_checkpoint(card: EncoderCard, params: Iterable[str] = ()) -> bool:
+    """Return whether a card needs a checkpoint that neither it nor a user's parameters name."""
+    names_checkpoint = bool({"model", "package"} & {*card.params, *params})
+    return not names_checkpoint and find_requirement(card.kind) == "checkpoint"
 
 
 def find_cards_of_model(model: str, catalogue: Catalogue) -> list[str]:

@@ -28,7 +28,13 @@ from stsbench.encoders.checkpoint import locate_checkpoint
 from stsbench.encoders.described import SAVED_FILE, Description, describe
 from stsbench.encoders.embedding_file import FileEncoder
 from stsbench.encoders.fitted import TARGET_TASK, PostProcessed
-from stsbench.encoders.kinds import ENCODERS, KINDS, find_cards_of_model, find_requirement
+from stsbench.encoders.kinds import (
+    ENCODERS,
+    KINDS,
+    find_cards_of_model,
+    find_requirement,
+    lacks_checkpoint,
+)
 from stsbench.encoders.metadata import read_metadata
 from stsbench.encoders.named import NamedEncoder, attach_name, candidate_names, variant_name
 from stsbench.encoders.runs import (
@@ -452,9 +458,7 @@ def _load_from_card(
         SourceError: Neither the card nor the user names a checkpoint.
     """
     card = read_card(path, EncoderCard)
-    names_checkpoint = bool({"model", "package"} & {*card.params, *params})
-    needs_checkpoint = find_requirement(card.kind) == "checkpoint"
-    if needs_checkpoint and not names_checkpoint:
+    if lacks_checkpoint(card, params):
         raise SourceError(
             f"the card of '{name}' names no checkpoint to fetch",
             hint=card.note or "pass `params=model=FOLDER`",

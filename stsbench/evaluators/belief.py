@@ -426,7 +426,13 @@ def describe_unverified(unverified: Mapping[str, Sequence[Result]], total: int) 
         f"{len(results)} of {total} results, each because {reason}"
         for reason, results in unverified.items()
     ]
-    return f"not verified: {'; '.join(counts)}"
+    return add_card_hint(f"not verified: {'; '.join(counts)}")
+
+
+def add_card_hint(text: str) -> str:
+    """Return why scores are not verified, with the parameter that helps if a card is missing."""
+    hint = "; your own need `catalogue=stsbench.Catalogue(DIR)`"
+    return text.replace(NO_CARD_REASON, f"{NO_CARD_REASON}{hint}")
 
 
 def believe(

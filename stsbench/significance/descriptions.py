@@ -455,26 +455,33 @@ def describe_notes(comparison: Comparison) -> list[str]:
 def _describe_methods(differences: Sequence[Difference]) -> list[str]:
     """Return sentences that name the tests behind intervals and p-values.
 
-    If there are several tests, each is named with its tasks. The last sentence says that the
-    p-value after Holm's correction decides (``HOLM_P`` is its label, "Holm p"). Empty if nothing
-    was tested.
+    If there are several tests, each is named with its tasks, and with the pair of encoders where
+    one task has several tests. The last sentence says that the p-value after Holm's correction
+    decides (``HOLM_P`` is its label, "Holm p"). Empty if nothing was tested.
 
     Args:
         differences: The differences of a comparison; ``method`` names the test of each.
     """
     label = label_tasks(differences)
-    # A dict of labels keeps their order, each once.
-    labels_by_method: dict[str, dict[str, None]] = {}
-    for difference in differences:
-        if difference.method is not None:
-            labels_by_method.setdefault(difference.method, {})[label(difference)] = None
-    methods = list(labels_by_method)
+    tested = [
+        (difference.method, label(difference), f"{difference.first} and {difference.second}")
+        for difference in differences
+        if difference.method is not None
+    ]
+    # A task is in this list once for each of its methods.
+    tasks = [task for task, _ in {(task, method) for method, task, _ in tested}]
+    # A dict of subjects keeps their order, each once.
+    subjects_by_method: dict[str, dict[str, None]] = {}
+    for method, task, pair in tested:
+        subject = f"{task}: {pair}" if tasks.count(task) > 1 else task
+        subjects_by_method.setdefault(method, {})[subject] = None
+    methods = list(subjects_by_method)
     if len(methods) > 1:
-        methods = [f"{method} ({', '.join(tasks)})" for method, tasks in labels_by_method.items()]
+        methods = [f"{method} ({', '.join(names)})" for method, names in subjects_by_method.items()]
     if not methods:
         return []
     texts = [f"Interval and p: {'; '.join(methods)}."]
-    if PERMUTATIONS in labels_by_method:
+    if PERMUTATIONS in subjects_by_method:
         texts.append("Permutations: a test whose interval is wider than that of Student's t.")
     texts.append(
         f"{HOLM_P}: p corrected for all comparisons above, which decides; docs/statistics.md says "

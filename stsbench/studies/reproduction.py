@@ -26,7 +26,7 @@ from stsbench.core.catalogue import Catalogue, read_card
 from stsbench.core.errors import CardError, Remedy, UnknownName, suggest
 from stsbench.core.grouping import group_by
 from stsbench.core.toml import StrictRecord
-from stsbench.encoders.kinds import find_requirement
+from stsbench.encoders.kinds import lacks_checkpoint
 from stsbench.encoders.runs import TrainedRun
 from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.recipes.train_plan import TrainPlan
@@ -639,9 +639,4 @@ class Reproduction:
         baseline = card.params.get("base")
         if baseline in catalogue.paths("baselines"):
             card = catalogue.encoder(baseline)
-        names_checkpoint = bool({"model", "package"} & card.params.keys())
-        # ``find_requirement`` returns what encoders of a kind need beside their card.
-        needs_checkpoint = not names_checkpoint and find_requirement(card.kind) == "checkpoint"
-        if self.base and needs_checkpoint:
-            return {"model": self.base}
-        return {}
+        return {"model": self.base} if self.base and lacks_checkpoint(card) else {}

@@ -309,6 +309,24 @@ def test_results_without_items_are_marked_in_one_line_by_what_reads_them(stsbenc
         assert len(package.read_results(catalogue=Catalogue([Path("cards")]))) == 2
 
 
+@pytest.mark.usefixtures("world")
+def test_what_reads_results_without_their_card_names_the_option_that_helps(stsbench: Command):
+    only(SPEARMAN)
+    reason = (
+        "each because no folder of cards holds the card of its task; your own need --cards DIR\n"
+    )
+    stsbench.fine("compare", "hashed", "hashed+size=16")
+    assert stsbench.unverified == [f"stsbench: not verified: 2 of 2 results, {reason}"]
+    stsbench.fine("export", "--format", "model-index", "-e", "hashed")
+    assert stsbench.unverified == [f"stsbench: not verified: 1 of 1 results, {reason}"]
+    report = ("report", "-e", "own_encoders:Hashed", "--suite", "quickstart")
+    stsbench(*report, "--figures", "spectrum", "--out", "report.html")
+    assert stsbench.unverified == [f"stsbench: not verified: 1 of 1 results, {reason}"]
+    assert reason.strip() in Path("report.html").read_text()
+    with pytest.warns(UserWarning, match=r"own need `catalogue=stsbench.Catalogue\(DIR\)`$"):
+        package.compare("hashed", "hashed+size=16")
+
+
 @pytest.mark.usefixtures("without_items")
 def test_lock_and_check_say_what_is_not_verified_and_refuse_it_where_they_must(stsbench: Command):
     cards = ("--cards", "cards")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -69,6 +70,12 @@ def test_seeds_that_draw_rows_of_their_own_are_seeds_of_one_recipe(stsbench, car
     assert out.count("±") >= 1 and "few(1)" not in out and "few(2)" not in out
     results = stsbench.json("run", "few", "--tasks", "quickstart-en", "--cards", cards)["results"]
     assert len({result["encoder_card"] for result in results}) == 1 and len(results) == 2
+    run_2_again = (*little, "--seeds", "2", "--set", "steps=4", "--set", "rows=40", "--name", "few")
+    stsbench.fine(*run_2_again, "--set", "learning_rate=1e-2", "--fresh")
+    plan = stsbench.fine("run", "few", "--tasks", "quickstart-en", "--cards", cards, "--dry-run")
+    assert re.search(r"^few@1 +quickstart-en +simcse +seed 0 *$", plan, re.M)
+    assert re.search(r"^few@2 +quickstart-en +simcse +seed 0 *\n", plan, re.M)
+    assert re.search(r"^few@2 +\d+ ", plan, re.M)
 
 
 def test_the_recipe_s_own_text_is_no_other_recipe(stsbench, cards, masked_lm):

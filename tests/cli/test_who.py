@@ -345,9 +345,14 @@ def test_a_name_without_results_suggests_those_there_are(stsbench, tmp_path):
     known = ("--cards", "cards")
     # A checkpoint in a folder is not the card of that name.
     refused = stsbench.refused("compare", "minilm+pooling=max", "minilm-l4-mlm", *known)
-    assert "did you mean 'models/minilm-l4-mlm'?" in refused
-    # The command is to be copied: it has the cards that the user gave.
-    assert refused.endswith("stsbench run minilm-l4-mlm --tasks sts12 --cards cards")
+    assert refused.endswith("'minilm-l4-mlm'; did you mean 'models/minilm-l4-mlm'?")
+    # The command is to be copied: it has the cards that the user gave, and no task without a card.
+    write_result(make_result("minilm+pooling=max", "mine"), tmp_path / "results")
+    refused = stsbench.refused("compare", "minilm+pooling=max", "glove-6b", *known)
+    assert refused.endswith("to fill it: stsbench run glove-6b --tasks sts12 --cards cards")
+    # Its card names no checkpoint, so that the command would fail.
+    refused = stsbench.refused("compare", "minilm+pooling=max", "infersent1", *known)
+    assert refused.endswith("of encoder 'infersent1'; its card names no checkpoint to fetch")
     refused = stsbench.refused("compare", "minilm+pooling=max", "glove-6b", "--tasks", "stsb")
     assert refused.endswith("to fill it: stsbench run glove-6b --tasks stsb")
     refused = stsbench.refused("compare", "minilm+pooling=max", "minilm+poolin=max")

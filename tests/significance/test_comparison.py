@@ -28,6 +28,7 @@ from stsbench.significance.comparison import compare
 from stsbench.significance.comparison_record import Comparison, Difference, TestSettings
 from stsbench.significance.descriptions import (
     describe_comparison,
+    describe_notes,
     describe_p,
     difference_columns,
     format_p,
@@ -504,6 +505,22 @@ def test_rows_of_few_items_say_one_thing_and_name_their_procedure():
             assert estimate is not None and estimate.interval() == pytest.approx(row.interval)
             methods.add(row.method)
     assert methods == {"Student's t", "permutations"}
+
+
+def test_the_tests_of_one_task_are_named_with_the_encoders_that_they_compare():
+    reference, near = pair(n=40, shift=0.2)
+    _, far = pair(n=40, shift=1.0)
+    few = replace_fields(FEW, n_permutations=399)
+    results = {"a": [reference], "b": [near], "c": [far]}
+    (line,) = (
+        note
+        for note in describe_notes(compare(results, settings=few))
+        if note.startswith("Interval and p: ")
+    )
+    assert line == "Interval and p: Student's t (sts12: a and b); permutations (sts12: a and c)."
+    # One test, or one test of each task, needs no names of encoders.
+    del results["c"]
+    assert "Interval and p: Student's t." in describe_notes(compare(results, settings=few))
 
 
 def test_no_interval_has_zero_width_where_items_do_not_differ():
