@@ -87,11 +87,12 @@ def cite_command(
     """Print BibTeX for all that results rest on.
 
     That is the tasks, encoders and protocols of the results, and stsbench. Entries are made of the
-    facts in cards; a comment above each says what it is the source of.
+    facts in cards; a comment above each says what it is the source of. What has no known source is
+    named in a comment and on stderr.
 
     Example: stsbench cite results --out stsbench.bib
     """
-    from stsbench.boards.exports.bibtex import cite_results
+    from stsbench.boards.exports.bibtex import cite_results, find_unsourced
 
     # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
@@ -99,6 +100,8 @@ def cite_command(
     if not selected:
         # The remedy adds to the message how to score an encoder.
         raise DataError(f"'{results}' has no such results", remedy=Remedy("score"))
+    if unsourced := find_unsourced(selected, catalogue):
+        print_error(f"no source known: {', '.join(unsourced)}")
     write_or_print(cite_results(selected, catalogue), out)
 
 

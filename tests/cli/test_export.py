@@ -18,6 +18,7 @@ from stsbench.results.record import digest_columns, items_path
 from tests.boards.exports.test_mteb import made
 from tests.boards.scored import drawn, sts, write as write_results
 from tests.cli.commands import Command, write
+from tests.made import make_result
 
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 
@@ -267,3 +268,15 @@ def test_ranks_refuse_in_one_line(stsbench):
     assert stsbench.refused(
         "leaderboard", "--ranks", "--table", "simcse-5", "--results", "none"
     ) == ("'simcse-5' has no measured row to rank; 'stsbench run' makes it")
+
+
+def test_cite_names_what_has_no_known_source(stsbench, tmp_path):
+    for encoder, task in (("minilm", "stsb"), ("models/mine", "quickstart-en"), ("minilm", "own")):
+        write_results(tmp_path / "results", make_result(encoder, task, 0.5))
+    code, text, err = stsbench("cite", "results")
+    (line,) = (line for line in text.splitlines() if "no source" in line)
+    names = set(line.removeprefix("% no source known: ").split(", "))
+    assert names == {"task quickstart-en", "task own (no card)", "encoder models/mine (no card)"}
+    assert (code, err) == (0, f"stsbench: {line.removeprefix('% ')}\n")
+    # With all sources known there is no such line.
+    assert stsbench.fine("cite", "results", "--tasks", "stsb").startswith("% task stsb\n")

@@ -38,20 +38,22 @@ def cite_results(results: Sequence[Result], catalogue: Catalogue) -> str:
 
     The works are the sources of the tasks, encoders and protocols (ways of scoring) of the results.
     A comment above each entry says which of these it is the source of. Of a work whose authors and
-    title are not known, the entry has the address as title.
+    title are not known, the entry has the address as title. A first comment names what has no known
+    source.
 
     Args:
         results: The results, at least one.
         catalogue: The cards of tasks and encoders, which name their sources.
     """
     works = _read_works(catalogue)
+    unsourced = find_unsourced(results, catalogue)
     # Address of a work -> what it is the source of, such as "task stsb".
     uses_by_url: dict[str, list[str]] = {}
     for use, text in _iterate_sources(results, catalogue):
         # ADDRESS matches addresses on the web.
         for address in ADDRESS.findall(text):
             uses_by_url.setdefault(_strip_address(address), []).append(use)
-    entries = []
+    entries = [f"% no source known: {', '.join(unsourced)}"] if unsourced else []
     keys: set[str] = set()
     for url, uses in uses_by_url.items():
         work = works.get(url, Work(url))
@@ -73,12 +75,21 @@ def cite_results(results: Sequence[Result], catalogue: Catalogue) -> str:
     return "\n\n".join(entries) + "\n"
 
 
+def find_unsourced(results: Sequence[Result], catalogue: Catalogue) -> list[str]:
+    """Return the tasks, encoders and protocols of results whose source no card or list gives.
+
+    For example ``["task quickstart-en", "encoder mine (no card)"]``.
+    """
+    sources = _iterate_sources(results, catalogue)
+    return [use for use, text in sources if not ADDRESS.search(text)]
+
+
 def _iterate_sources(results: Sequence[Result], catalogue: Catalogue) -> Iterator[tuple[str, str]]:
     """Yield each task, encoder and protocol of results with the text that names its source.
 
     For example ``("task stsb", "Cer et al. 2017, https://aclanthology.org/S17-2001")``; the text of
-    a protocol is an address alone. A task or encoder without a card, and a protocol that our file
-    of sources does not have, are omitted.
+    a protocol is an address alone. The text is empty for a task or encoder without a card, which is
+    noted behind its name, and for a protocol that our file of sources does not have.
 
     Args:
         results: The results.
@@ -88,14 +99,18 @@ def _iterate_sources(results: Sequence[Result], catalogue: Catalogue) -> Iterato
     for task in dict.fromkeys(result.task for result in results):
         if task in task_ids:
             yield f"task {task}", catalogue.task(task).paper
+        else:
+            yield f"task {task} (no card)", ""
     # A group is an encoder; its card is None if the results are of no card.
     for group in group_by_encoder(results, catalogue):
         if group.card is not None:
             yield f"encoder {group.name}", group.card.paper
+        else:
+            yield f"encoder {group.name} (no card)", ""
     sources = read_sources()
     for protocol in dict.fromkeys(str(result.protocol["name"]) for result in results):
-        if protocol in sources.protocols:
-            yield f"protocol {protocol}", sources.papers[sources.protocols[protocol]].url
+        paper = sources.protocols.get(protocol)
+        yield f"protocol {protocol}", sources.papers[paper].url if paper else ""
 
 
 def _read_works(catalogue: Catalogue) -> Mapping[str, Work]:
