@@ -220,6 +220,14 @@ TasksToScore = Annotated[
 ]
 OnlyTasks = Annotated[str | None, _option("Only these tasks and suites.", "--tasks -t", task_names)]
 OneTask = Annotated[str, _option("The task whose sentences to use.", "--tasks -t", task_names)]
+TimedTask = Annotated[
+    str | None,
+    _option(
+        "The task whose sentences to use; default that of the recipe's [selection], or stsb.",
+        "--tasks -t",
+        task_names,
+    ),
+]
 TaskOfReport = Annotated[
     str | None,
     _option(
@@ -252,6 +260,10 @@ ResultNames = Annotated[
 ]
 EncoderParameters = Annotated[
     list[str], _many("Replace a parameter of the encoder, e.g. dtype=bfloat16.", "--set")
+]
+TimedValues = Annotated[
+    list[str],
+    _many("Replace a parameter of the encoder or, without --encoder, of the recipe.", "--set"),
 ]
 AnalysisParameters = Annotated[
     list[str], _many("Replace a parameter of the analysis, e.g. k=10; may be repeated.", "--set")

@@ -49,9 +49,11 @@ def timing_command(
     *,
     encoder: opt.Encoders,
     recipe: opt.TimedRecipes,
-    assign: opt.EncoderParameters,
+    assign: opt.TimedValues,
     base: opt.BaseModel = "",
-    task: opt.OneTask = "stsb",
+    text: opt.TrainingText = None,
+    corpora: opt.TextFolder = None,
+    task: opt.TimedTask = None,
     split: opt.TimedSplit = "test",
     batch_size: opt.BatchSize = 16,
     rounds: opt.Rounds = 3,
@@ -82,10 +84,22 @@ def timing_command(
     names = NameResolver(catalogue)
     is_default = not (encoder or recipe)
     base = names.resolve_spec(base)
+    is_only_recipes = bool(recipe) and not encoder
     plans = [
-        _plan_training(name, catalogue, base=base, data=data, device=device)
+        _plan_training(
+            name,
+            catalogue,
+            params=params if is_only_recipes else {},
+            text=text,
+            base=base,
+            corpora=corpora,
+            data=data,
+            device=device,
+        )
         for name in (DEFAULT_RECIPES if is_default else names.resolve_specs(recipe))
     ]
+    # Weights are selected on it, so that its data are needed anyway.
+    task = task or (plans[0].card.selection.task if is_only_recipes else "stsb")
     loaded_task = load_task(task, data=data, catalogue=catalogue)
     sentences = loaded_task.texts([split], repeated=True)
     rows: list[Record] = []
@@ -136,14 +150,14 @@ def _check_options(
     # If the user named neither, default encoders and recipes are timed, and all options count.
     # forbid raises the error if any of the options behind the condition was typed.
     if encoders and not recipes:
-        typed.forbid("without --recipe", "--base", "--steps", "--device")
-    if recipes and not encoders:
-        typed.forbid("without --encoder", "--set")
+        typed.forbid("without --recipe", "--base", "--text", "--corpora", "--steps", "--device")
     look_up("format", output, dict.fromkeys(("terminal", "markdown", "json")))
 
 
 def _plan_training(
-    name: str, catalogue: Catalogue, *, base: str, data: Path | None, device: str
+    name: str,
+    catalogue: Catalogue,
+    **settings: Any,  # noqa: ANN401 - those of plan_training
 ) -> TrainPlan:
     """Return the plan of a recipe's training, which is to be timed.
 
@@ -153,37 +167,33 @@ def _plan_training(
     Args:
         name: The name of the recipe.
         catalogue: The cards of recipes.
-        base: The model to start from; empty for the recipe's own.
-        data: The folder of evaluation data, for validations; None for the default one.
-        device: The device to train on.
+        settings: What the user replaces in the recipe, the folders and the device.
 
     Raises:
         CardError: The recipe's method has no training loop that can be timed.
     """
-    from stsbench.recipes.train_plan import TrainPlan, read_recipe, uses_training_loop
+    from stsbench.recipes.train_plan import plan_training, uses_training_loop
 
-    _, card = read_recipe(name, catalogue)
-    if not uses_training_loop(card):
-        raise CardError(
-            f"recipe {name}: method '{card.method}' trains itself and is not timed; "
-            f"run 'stsbench train {name}', its run.json says the seconds"
-        )
-    # All steps are timed: with a patience of 0 no development score ends the training.
-    selection = msgspec.structs.replace(card.selection, patience=0)
-    return TrainPlan(
-        name=name,
-        card=msgspec.structs.replace(card, selection=selection),
-        seed=0,
+    plan = plan_training(
+        name,
+        catalogue,
+        keep=None,
+        name="",
         # _time_training puts a temporary folder in place of this one.
         out=Path(),
         # No checkpoint is written.
         checkpoint_seconds=float("inf"),
         fresh=True,
-        catalogue=catalogue,
-        base=base,
-        data=data,
-        device=device,
+        **settings,
     )
+    if not uses_training_loop(plan.card):
+        raise CardError(
+            f"recipe {name}: method '{plan.card.method}' trains itself and is not timed; "
+            f"run 'stsbench train {name}', its run.json says the seconds"
+        )
+    # All steps are timed: with a patience of 0 no development score ends the training.
+    selection = msgspec.structs.replace(plan.card.selection, patience=0)
+    return replace(plan, card=msgspec.structs.replace(plan.card, selection=selection))
 
 
 class TimedTraining(NamedTuple):

@@ -45,6 +45,8 @@ RESUME_OPTIONS = (
     "--device", "--deterministic", "--on", "--devices",
 )  # fmt: skip
 """The options that decide what is trained, and where: a stopped run is resumed with the same."""
+TIMING_OPTIONS = ("--base", "--set", "--text", "--corpora", "--data", "--cards", "--device")
+"""Those on which the time of a run depends, which 'stsbench timing' has too."""
 
 
 def train_command(
@@ -114,14 +116,9 @@ def train_command(
         for seed in (parse_seeds(seeds) if seeds else plan.card.seeds or [0])
     ]
     if dry_run:
-        timing = [
-            "stsbench",
-            "timing",
-            "--recipe",
-            recipe,
-            *retype_options(context, "--base", "--cards"),
-        ]
-        timing_command = shlex.join([*timing, "--steps", "10"])
+        replaced = retype_options(context, *TIMING_OPTIONS)
+        timing = ["stsbench", "timing", "--recipe", recipe, *replaced, "--steps", "10"]
+        timing_command = shlex.join(timing)
         return _forecast_runs(plans, timing_command, as_json=as_json)
     if fresh and not yes:
         _confirm_deletion(plans)

@@ -138,7 +138,7 @@ def test_options_are_typed_again_as_they_were():
         ("timing -e minilm --steps 3", "--steps has no effect without --recipe"),
         ("timing -e minilm --base x", "--base has no effect without --recipe"),
         ("timing -e minilm --device cpu", "--device has no effect without --recipe"),
-        ("timing -r simcse-small --set pooling=cls", "--set has no effect without --encoder"),
+        ("timing -e minilm --text x", "--text has no effect without --recipe"),
         ("convert infersent a b --limit 3", "--limit has no effect with 'infersent'"),
         ("convert skip_thoughts a b --vectors x", "--vectors has no effect with 'skip_thoughts'"),
         ("convert skip_thoughts a b --version 1", "--version has no effect with 'skip_thoughts'"),

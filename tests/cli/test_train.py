@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -122,6 +123,16 @@ def test_what_was_seen_of_the_tests_shows_everywhere(stsbench, cards, little):
         "run", "-e", f"runs/{name}/seed1", "-t", "quickstart-en", "--cards", cards
     )
     assert [(one["overlap"], one["train_seed"]) for one in folder["results"]] == [("text", None)]
+
+
+def test_the_command_that_a_dry_run_prints_times_the_same_training(stsbench, little):
+    Path("other.txt").write_text("\n".join(sentences(40)))
+    replaced = ("--set", "batch_size=4", "--text", "other.txt")
+    shown = " ".join(stsbench.fine(*little, *replaced, "--dry-run").split())
+    (command,) = re.findall("'stsbench (timing .*)' measures some steps", shown)
+    timed = " ".join(stsbench.fine(*shlex.split(command), "--rounds", "1").split())
+    training = "12 steps of 4 rows of other.txt and 3 validations, from 10 steps taken"
+    assert f"estimated for {training}" in timed and "Seconds on quickstart-en" in timed
 
 
 def test_a_dry_run_counts_and_trains_and_writes_nothing(stsbench, little, monkeypatch):
