@@ -366,7 +366,7 @@ FreshTraining = Annotated[
     bool, _work("Train again from the start, even if a run is finished or stopped.", "--fresh")
 ]
 SkipConfirmation = Annotated[
-    bool, _work("With --fresh: delete checkpoints without asking.", "--yes")
+    bool, _work("With --fresh: delete checkpoints and replace runs without asking.", "--yes")
 ]
 ScoringExecutor = Annotated[
     str, _work("Where to run: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")

@@ -151,29 +151,37 @@ def _check_options(context: opt.Context, on: str) -> None:
 
 
 def _confirm_deletion(plans: Sequence[TrainPlan]) -> None:
-    """Ask the user before checkpoints of unfinished runs are deleted; without any nothing is asked.
+    """Ask the user before checkpoints of unfinished runs are deleted, or finished runs replaced.
 
     Args:
         plans: The trainings that are to begin anew, one per seed.
 
     Raises:
-        TrainingError: Nobody can answer: there is no terminal, or several processes train.
+        TrainingError: There are checkpoints, and nobody can answer: there is no terminal, or
+            several processes train. Finished runs alone are then replaced.
         Interrupted: The answer is no.
     """
+    folders = [plan.folder for plan in plans]
+    finished = [folder for folder in folders if (folder / RUN_FILE).is_file()]
     # The last checkpoint of each run; None for a run without one.
-    checkpoints = [find_last_checkpoint(plan.folder) for plan in plans]
-    endangered = [checkpoint for checkpoint in checkpoints if checkpoint is not None]
-    if not endangered:
-        return
-    runs = format_count(len(endangered), "unfinished run")
-    warning = f"--fresh deletes the checkpoints of {runs}, such as {endangered[0]}"
+    checkpoints = [*filter(None, map(find_last_checkpoint, folders))]
+    losses = [
+        f"{loss} {format_count(len(paths), noun)}, such as {paths[0]}"
+        for loss, paths, noun in (
+            ("deletes the checkpoints of", checkpoints, "unfinished run"),
+            ("replaces", finished, "finished run"),
+        )
+        if paths
+    ]
+    warning = f"--fresh {' and '.join(losses)}"
     is_single_process = plans[0].processes.ranks == 1
-    if not (is_single_process and sys.stdin.isatty() and sys.stderr.isatty()):
+    if losses and is_single_process and sys.stdin.isatty() and sys.stderr.isatty():
+        if not typer.confirm(f"{warning}; go on?", err=True):
+            raise Interrupted("nothing was deleted; without --fresh a stopped run resumes")
+    elif checkpoints:
         raise TrainingError(
             f"{warning}; pass --yes as well, or leave out --fresh to resume from them"
         )
-    if not typer.confirm(f"{warning}; delete them?", err=True):
-        raise Interrupted("nothing was deleted; without --fresh the run resumes")
 
 
 def _train(

@@ -99,10 +99,23 @@ def test_checkpoints_are_deleted_only_by_who_says_so_twice(stsbench, little, mon
     kept = stsbench(*little, "--fresh")
     assert kept.code == 130 and "nothing was deleted" in kept.err and _checkpoint().is_dir()
     monkeypatch.setattr(
-        "typer.confirm", lambda question, err: question.endswith("checkpoint-5; delete them?")
+        "typer.confirm", lambda question, err: question.endswith("checkpoint-5; go on?")
     )
     (anew,) = json.loads(stsbench(*little, "--fresh", "--json").out)
     assert [point["step"] for point in anew["curve"]] == [4, 8, 12] and not _checkpoint().exists()
+    # The run is finished now, and would be replaced.
+    folder = Path("runs/little/seed0")
+    questions = []
+    monkeypatch.setattr("typer.confirm", lambda question, err: questions.append(question))
+    kept = stsbench(*little, "--fresh")
+    assert kept.code == 130 and "nothing was deleted" in kept.err
+    assert questions == [f"--fresh replaces 1 finished run, such as {folder}; go on?"]
+    assert json.loads((folder / "run.json").read_text())["run"]["created"] == anew["run"]["created"]
+    # Who passes --yes is not asked; nor is a script, which has no terminal.
+    for option, is_terminal in (("--yes", True), ("--json", False)):
+        monkeypatch.setattr(sys.stdin, "isatty", lambda answer=is_terminal: answer)
+        assert stsbench(*little, "--fresh", option).code == 0
+    assert len(questions) == 1
 
 
 def _checkpoint() -> Path:
