@@ -6,7 +6,8 @@ Commands and Python select results by the same functions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -116,8 +117,9 @@ def _no_results_error(
             hint = "its card names no checkpoint to fetch"
         elif not hint and tasks_to_score:
             remedy = Remedy("fill", {"encoder": spec, "tasks": tasks_to_score})
-        message = f"{location} has no results of encoder '{spec}'"
-        return OutputError(message, hint=hint, remedy=remedy)
+        return OutputError(
+            f"{location} has no results of encoder '{spec}'", hint=hint, remedy=remedy
+        )
     hint = f"{location} has results of {format_some(names)}" if names else "there are no results"
     return UnknownName("encoder", spec, names, hint=hint)
 
@@ -231,7 +233,15 @@ def make_requested_tables(
             further_suite = full_request.own_tasks_beside(shown_suite)
     tables = table_set.tables
     if rows_only and added:
-        tables = list(map(_keep_added_rows, tables))
+        # Bold type and ranks stay those of the whole table, whose groups are kept for them. A row
+        # for which the function returns None is dropped.
+        tables = [
+            replace(
+                table.map_rows(lambda row: row if row.is_added else None),
+                ranked_groups=table.groups,
+            )
+            for table in tables
+        ]
     return RequestedTables(tables, table_set.omitted, table_set.advice, results, further_suite)
 
 
@@ -258,16 +268,6 @@ def _find_reference(
         hint = f"{request.results_folder} has no results of it; published rows have none to test"
         raise UnknownName("encoder", name, error.choices, hint=hint) from None
     return reference
-
-
-def _keep_added_rows(table: Table) -> Table:
-    """Return a table with only the rows that the user added.
-
-    Bold type and ranks stay those of the whole table, whose groups are kept for them.
-    """
-    # A row for which the function returns None is dropped.
-    added_rows = table.map_rows(lambda row: row if row.is_added else None)
-    return replace(added_rows, ranked_groups=table.groups)
 
 
 def filter_side(
@@ -378,6 +378,7 @@ def select_compared_results(
     return _sort_believed(results_by_spec, believed.results, catalogue)
 
 
+@dataclass
 class _FolderReader:
     """Reads each results folder once, and groups its results by encoder.
 
@@ -387,10 +388,9 @@ class _FolderReader:
         encoders_by_folder: The encoders of each folder that was read.
     """
 
-    def __init__(self, catalogue: Catalogue, on_problem: MessageCallback) -> None:
-        self.catalogue = catalogue
-        self.on_problem = on_problem
-        self.encoders_by_folder: dict[Path, EncoderDirectory] = {}
+    catalogue: Catalogue
+    on_problem: MessageCallback
+    encoders_by_folder: dict[Path, EncoderDirectory] = field(default_factory=dict)
 
     def read_encoders(self, folder: Path) -> EncoderDirectory:
         """Return the encoders of a results folder, with their results.
@@ -610,12 +610,10 @@ def _find_first_match(name: str, encoders: EncoderDirectory, resolver: NameResol
     Returns:
         The ids; empty if no meaning has results, or if the name is unclear.
     """
-    try:
+    # An error is raised for the label of rows in papers' tables of several encoders, or of an
+    # encoder without a card: it stands for no single encoder.
+    with suppress(StsbenchError):
         for candidate in resolver.iter_candidates(name):
             if result_ids := candidate.find_result_ids(encoders):
                 return result_ids
-    except StsbenchError:
-        # The name is the label of rows in papers' tables of several encoders, or of an encoder
-        # without a card. So it stands for no single encoder.
-        return set()
     return set()

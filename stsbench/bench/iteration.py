@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from stsbench.bench.plan import RunPlan, Store, TaskSpecs
 from stsbench.bench.progress import RunCallbacks
@@ -176,16 +176,7 @@ def _resolve_encoders(
     return resolved
 
 
-class _PassedEncoder(NamedTuple):
-    """An encoder that a program has passed."""
-
-    result_name: str | None
-    """Its name in results, by ``name`` or as the key of a dict; None for its own name."""
-    encoder: object
-    """The encoder, or its name or path."""
-
-
-def _list_encoders(encoders: EncodersLike, name: str | None) -> list[_PassedEncoder]:
+def _list_encoders(encoders: EncodersLike, name: str | None) -> list[tuple[str | None, object]]:
     """Return a list of the encoders that a program has passed, each with its name in results.
 
     Args:
@@ -204,12 +195,12 @@ def _list_encoders(encoders: EncodersLike, name: str | None) -> list[_PassedEnco
     if isinstance(encoders, str) and not os.path.exists(encoders):  # noqa: PTH110
         encoders = split_names(encoders)
     if isinstance(encoders, Mapping):
-        passed_encoders = [_PassedEncoder(key, encoder) for key, encoder in encoders.items()]
+        passed_encoders: list[tuple[str | None, object]] = [*encoders.items()]
     # A pair such as (model, tokenizer) is one encoder.
     elif isinstance(encoders, list | tuple) and not is_encoder_pair(encoders):
-        passed_encoders = [_PassedEncoder(name, encoder) for encoder in encoders]
+        passed_encoders = [(name, encoder) for encoder in encoders]
     else:
-        passed_encoders = [_PassedEncoder(name, encoders)]
+        passed_encoders = [(name, encoders)]
     if not passed_encoders:
         raise StsbenchError(
             "no encoder is given; give a name such as minilm, an encoder, or a list of them"

@@ -71,7 +71,6 @@ def analyze_command(
     for suffix in suffixes:
         look_up("kind of file for --out", suffix, {**WRITERS, **dict.fromkeys(FIGURES)})
     analysis = make_analysis(what, params)
-    store_folder = resolve_store(store, no_store=no_store)
     plan = plan_encoders(
         encoder,
         results,
@@ -80,7 +79,7 @@ def analyze_command(
         protocol=protocol,
         data=data,
         split=split,
-        store=store_folder,
+        store=resolve_store(store, no_store=no_store),
     )
     with show_work() as display:
         callbacks = display.make_callbacks(what, on_notice=print_error).with_raised_failures()

@@ -248,20 +248,19 @@ class TypedOptions(frozenset[str]):
         if option not in self:
             self.forbid(f"without {option}", *idle_options)
 
-    def forbid_elsewhere(self, executor: str, *ray_options: str, local_option: str) -> None:
+    def forbid_elsewhere(self, executor: str, *ray_options: str) -> None:
         """Raise StsbenchError if an option was typed that has no effect where the work is done.
 
         Args:
             executor: Where that is, the value of ``--on``: "local" for this machine, otherwise a
                 cluster of the library Ray.
             ray_options: The long names of options that have an effect only on such a cluster.
-            local_option: The option that has an effect only on this machine; empty if there is
-                none.
         """
         if executor == "local":
             self.forbid("without --on ray", *ray_options)
         else:
-            self.forbid("beside --on", local_option)
+            # On a cluster each worker chooses its own device.
+            self.forbid("beside --on", "--device")
 
     def forbid(self, condition: str, *options: str) -> None:
         """Raise StsbenchError if one of some options was typed, because they have no effect.

@@ -74,14 +74,13 @@ def report_command(
     suite_tasks = find_suite(suite, catalogue).tasks
     task = tasks or ("stsb" if "stsb" in suite_tasks else suite_tasks[0])
     analyses = {name: make_analysis(name, parameters={}) for name in split_names(figures)}
-    store_folder = resolve_store(store, no_store=no_store)
     plan = plan_encoders(
         encoder,
         results,
         catalogue,
         tasks=task,
         data=data,
-        store=store_folder,
+        store=resolve_store(store, no_store=no_store),
     )
     if analyses:
         check_is_one_task(plan)
@@ -114,7 +113,7 @@ def report_command(
         print_error(trusted.notice)
     if not boards and not analysis_results:
         raise DataError("there is nothing to report of these encoders; the lines above say why")
-    report = ReportParts(
+    parts = ReportParts(
         title=title,
         boards=boards,
         comparison=comparison,
@@ -122,7 +121,7 @@ def report_command(
         missing=missing,
         notice=replace_parameters_by_options(trusted.notice),
     )
-    write_or_print(report_html(report), out)
+    write_or_print(report_html(parts), out)
 
 
 def _make_boards(

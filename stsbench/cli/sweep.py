@@ -72,7 +72,7 @@ def sweep_command(
     typed = TypedOptions.from_context(context)
     typed.forbid_beside("--dry-run", "--plot", "--checkpoint-seconds")
     typed.forbid_without("--plot", "--width")
-    typed.forbid_elsewhere(on, "--cores", local_option="--device")
+    typed.forbid_elsewhere(on, "--cores")
     if not dry_run:
         continue_in_child(on)
     carrier = CARRIERS.load_at(on)

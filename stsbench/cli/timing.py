@@ -82,29 +82,29 @@ def timing_command(
     _check_options(context, encoder, recipe, output)
     params = parse_assignments(assign)
     names = NameResolver(catalogue)
-    is_default = not (encoder or recipe)
     base = names.resolve_spec(base)
-    is_only_recipes = bool(recipe) and not encoder
+    if not (encoder or recipe):
+        encoder, recipe = DEFAULT_ENCODERS, DEFAULT_RECIPES
     plans = [
         _plan_training(
             name,
             catalogue,
-            params=params if is_only_recipes else {},
+            params={} if encoder else params,
             text=text,
             base=base,
             corpora=corpora,
             data=data,
             device=device,
         )
-        for name in (DEFAULT_RECIPES if is_default else names.resolve_specs(recipe))
+        for name in names.resolve_specs(recipe)
     ]
     # Weights are selected on it, so that its data are needed anyway.
-    task = task or (plans[0].card.selection.task if is_only_recipes else "stsb")
+    task = task or ("stsb" if encoder else plans[0].card.selection.task)
     loaded_task = load_task(task, data=data, catalogue=catalogue)
     sentences = loaded_task.texts([split], repeated=True)
     rows: list[Record] = []
     with show_work("loading") as display:
-        for spec in DEFAULT_ENCODERS if is_default else names.resolve_specs(encoder):
+        for spec in names.resolve_specs(encoder):
             display.update("work", label=spec)
             timed = _time_encoder(spec, params, loaded_task, catalogue)
             rows.append(timed.row | _time_inference(timed.encoder, sentences, batch_size, rounds))
@@ -362,15 +362,6 @@ def _time_inference(
     }
 
 
-class TimedRow(NamedTuple):
-    """A row of the table, in seconds; None for what is not known."""
-
-    label: str
-    training: float | None
-    inference: float
-    at_once: float | None
-
-
 def to_layout(report: Record) -> Layout:
     """Return the table of a report of ``stsbench timing``: seconds of training and inference.
 
@@ -381,19 +372,10 @@ def to_layout(report: Record) -> Layout:
     """
     from stsbench.boards.tables.layout import Layout, LayoutBlock
 
-    own_rows = [
-        TimedRow(
-            label=f"{row['name']}{_estimate_symbol(row)}",
-            training=row["training"]["seconds"] if row["training"] else None,
-            inference=row["inference"],
-            at_once=row["at_once"],
-        )
-        for row in report["rows"]
-    ]
     published = _read_published() if report["task"] == "stsb" else []
     blocks = [
         LayoutBlock(title=title, lines=_make_lines(rows))
-        for title, rows in (("", own_rows), (PUBLISHED_TITLE, published))
+        for title, rows in (("", report["rows"]), (PUBLISHED_TITLE, published))
         if rows
     ]
     batches = f"{report['sentences']:,} sentences, {report['batch_size']} at a time"
@@ -405,30 +387,33 @@ def to_layout(report: Record) -> Layout:
     )
 
 
-def _read_published() -> list[TimedRow]:
-    """Return the seconds that the sgopt paper prints for STS-B, one row per line of its table 6."""
+def _read_published() -> list[Record]:
+    """Return the seconds that the sgopt paper prints for STS-B, one row per line of its table 6.
+
+    The rows are as those of the report, but without what the paper does not print.
+    """
     from stsbench.boards.published.rows import read_published_rows
 
     rows = []
     for row in read_published_rows().values():
         if (row.paper, row.table) == ("sgopt", "table-6"):
             seconds = {score.metric: score.value for score in row.scores}
-            timed_row = TimedRow(
-                label=row.row,
-                training=seconds.get("training_seconds"),
-                inference=seconds["inference_seconds"],
-                at_once=None,
+            rows.append(
+                {
+                    "name": row.row,
+                    "training": {"seconds": seconds.get("training_seconds")},
+                    "inference": seconds["inference_seconds"],
+                }
             )
-            rows.append(timed_row)
     return rows
 
 
-def _make_lines(rows: Sequence[TimedRow]) -> list[TableLine]:
+def _make_lines(rows: Sequence[Record]) -> list[TableLine]:
     """Return the lines of a table of seconds.
 
     Args:
-        rows: The times of each encoder in seconds. That of inference (encode called batch by batch)
-            is always known; those of training and of embedding at once are None if not timed.
+        rows: The name and the times of each encoder in seconds. That of inference (encode called
+            batch by batch) is always known; those of training and of embedding at once may lack.
 
     Returns:
         A line per row. Its cells are the seconds of training, those of inference, the latter as a
@@ -438,10 +423,11 @@ def _make_lines(rows: Sequence[TimedRow]) -> list[TableLine]:
 
     lines = []
     for row in rows:
-        ratio_to_first = row.inference / rows[0].inference
-        numbers = (row.training, row.inference, ratio_to_first, row.at_once)
+        training = row["training"] and row["training"]["seconds"]
+        ratio_to_first = row["inference"] / rows[0]["inference"]
+        numbers = (training, row["inference"], ratio_to_first, row.get("at_once"))
         cells = [DisplayCell("–" if number is None else f"{number:.2f}") for number in numbers]
-        lines.append(TableLine(label=row.label, cells=cells))
+        lines.append(TableLine(label=f"{row['name']}{_estimate_symbol(row)}", cells=cells))
     return lines
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
@@ -118,8 +118,7 @@ def train_command(
     if dry_run:
         replaced = retype_options(context, *TIMING_OPTIONS)
         timing = ["stsbench", "timing", "--recipe", recipe, *replaced, "--steps", "10"]
-        timing_command = shlex.join(timing)
-        return _forecast_runs(plans, timing_command, as_json=as_json)
+        return _forecast_runs(plans, shlex.join(timing), as_json=as_json)
     if fresh and not yes:
         _confirm_deletion(plans)
     _train(
@@ -145,7 +144,7 @@ def _check_options(context: opt.Context, on: str) -> None:
         "--dry-run", "--fresh", "--yes", "--checkpoint-seconds", "--report-to", "--on", "--devices"
     )
     # --devices has an effect only on a cluster (``on`` is not "local"), --device only without one.
-    typed.forbid_elsewhere(on, "--devices", local_option="--device")
+    typed.forbid_elsewhere(on, "--devices")
     # --yes has no effect without --fresh.
     typed.forbid_without("--fresh", "--yes")
 
@@ -328,16 +327,7 @@ def _run_row(run: TrainedRun) -> list[str]:
     ]
 
 
-class TrainingCheck(NamedTuple):
-    """What loading all that a training needs shows."""
-
-    forecast: TrainingForecast | None
-    """None if something is missing for the training."""
-    missing: Mapping[str, str]
-    """A message by what is missing."""
-
-
-def check_training(plan: TrainPlan) -> TrainingCheck:
+def _check_training(plan: TrainPlan) -> tuple[TrainingForecast | None, Mapping[str, str]]:
     """Load all that a training needs and forecast its length, or find out what is missing for it.
 
     Args:
@@ -354,7 +344,7 @@ def check_training(plan: TrainPlan) -> TrainingCheck:
     from stsbench.recipes.trainer import load_trainer
 
     try:
-        return TrainingCheck(load_trainer(plan).forecast(), missing={})
+        return load_trainer(plan).forecast(), {}
     except StsbenchError as error:
         # find_missing tries to load each input, and returns the errors of those that cannot be.
         errors_by_requirement = find_missing(plan)
@@ -366,7 +356,7 @@ def check_training(plan: TrainPlan) -> TrainingCheck:
             requirement: describe_error_line(problem)
             for requirement, problem in errors_by_requirement.items()
         }
-        return TrainingCheck(forecast=None, missing=messages)
+        return None, messages
 
 
 def _forecast_runs(plans: Sequence[TrainPlan], timing_command: str, *, as_json: bool) -> int:
@@ -385,7 +375,7 @@ def _forecast_runs(plans: Sequence[TrainPlan], timing_command: str, *, as_json: 
 
     plan = plans[0]
     seeds = [plan.seed for plan in plans]
-    forecast, missing = check_training(plan)
+    forecast, missing = _check_training(plan)
     # The forecast is printed: corpus, steps, validations, parameters, device and time. If something
     # is missing, there is no forecast, and the plan's settings are printed.
     if forecast is not None:

@@ -432,11 +432,8 @@ def _load_from_hub(spec: str, params: dict[str, Any], catalogue: Catalogue) -> N
 
 
 def _is_folder(spec: str) -> bool:
-    try:
-        return Path(spec).is_dir()
-    except OSError:
-        # The name is too long for a file.
-        return False
+    # Path.is_dir would raise an error for a name that is too long for a file.
+    return os.path.isdir(spec)  # noqa: PTH112
 
 
 def _load_from_card(

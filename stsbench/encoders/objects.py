@@ -301,9 +301,10 @@ def wrap_pair_scorer(
 
         def predict(first: Sequence[str], second: Sequence[str]) -> object:
             """Return the scores (n,) of the pairs of two lists of n sentences."""
-            first_texts = map(replace_lone_surrogates, first)
-            second_texts = map(replace_lone_surrogates, second)
-            pairs = list(zip(first_texts, second_texts, strict=True))
+            pairs = [
+                tuple(map(replace_lone_surrogates, pair))
+                for pair in zip(first, second, strict=True)
+            ]
             return model.predict(pairs, show_progress_bar=False)
 
         scorer = FunctionScorer(predict, batch_size=batch_size or CROSS_ENCODER_BATCH, order=order)

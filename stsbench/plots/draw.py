@@ -301,7 +301,7 @@ def draw_lines(
     # Series are drawn a little beside each other, so that their intervals do not overlap.
     has_intervals = any(point.interval for point in points)
     series_distance = SERIES_DISTANCE if has_intervals else 0
-    with new_panels(len(panels), min_width=1.6, max_columns=3) as (chart, all_axes):
+    with new_panels(len(panels)) as (chart, all_axes):
         for axes, panel in zip(all_axes, panels, strict=True):
             panel_points = [point for point in points if point.panel == panel]
             for index, name in enumerate(series_names):

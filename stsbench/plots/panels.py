@@ -29,6 +29,9 @@ LOOKS = sorted(
     key=lambda indices: (indices[1] - indices[0]) % len(MARKERS),
 )
 """Indices of a colour and a marker; among the first looks no two share either."""
+MIN_PANEL_WIDTH = 1.6
+"""In inches."""
+MAX_PANELS_IN_ROW = 3
 MAX_PANEL_HEIGHT = 2.8
 """The maximum height of a panel of lines or points, in inches."""
 
@@ -72,22 +75,18 @@ def new_chart(height: float) -> Iterator[Chart]:
 
 
 @contextmanager
-def new_panels(
-    n_panels: int, *, min_width: float, max_columns: int, same_axes: bool = True
-) -> Iterator[tuple[Chart, list[Axes]]]:
+def new_panels(n_panels: int, *, same_axes: bool = True) -> Iterator[tuple[Chart, list[Axes]]]:
     """Yield an empty chart with panels to a ``with`` block that draws them.
 
     Args:
         n_panels: The number of panels.
-        min_width: The minimum width of a panel in inches.
-        max_columns: The maximum number of panels in a row.
         same_axes: Whether all panels have the same limits of their x axes and of their y axes.
 
     Yields:
         The chart, a matplotlib figure, and the matplotlib axes of its panels, row by row.
     """
-    n_fitting = max(1, int(current_width() / min_width))
-    n_rows = math.ceil(n_panels / min(max_columns, n_fitting))
+    n_fitting = max(1, int(current_width() / MIN_PANEL_WIDTH))
+    n_rows = math.ceil(n_panels / min(MAX_PANELS_IN_ROW, n_fitting))
     n_columns = math.ceil(n_panels / n_rows)
     panel_height = min(0.65 * current_width() / n_columns + 0.3, MAX_PANEL_HEIGHT)
     with new_chart(panel_height * n_rows) as chart:

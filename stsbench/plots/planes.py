@@ -218,7 +218,7 @@ def draw_scatter(
     names = list(dict.fromkeys(point.name for point in points if point.name))
     colour_values = [point.value for point in points if point.value is not None]
     value_range = (min(colour_values), max(colour_values)) if colour_values else (0.0, 1.0)
-    with new_panels(len(panels), min_width=1.6, max_columns=3, same_axes=same_scale) as (
+    with new_panels(len(panels), same_axes=same_scale) as (
         chart,
         all_axes,
     ):

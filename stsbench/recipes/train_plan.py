@@ -129,7 +129,9 @@ def read_recipe(
         CardError: A value is not valid.
     """
     # The id without the replaced values, and these; the path of a card, and no values.
-    stem, changes = _split_spec(spec, catalogue)
+    recipes = catalogue.paths("trainers")
+    splits = (split for split in split_params(spec) if split[0] in recipes)
+    stem, changes = next(splits, (spec, {}))
     if spec.endswith(".toml"):
         path = Path(spec)
         name, card = path.stem, read_card(path, RecipeCard)
@@ -250,15 +252,6 @@ def replace_values(
         # Not replaced, as it is the recipe's own text: so the run keeps the recipe's name.
         del values["data.corpus"]
     return values
-
-
-def _split_spec(spec: str, catalogue: Catalogue) -> tuple[str, Mapping[str, Any]]:
-    """Return the recipe's id in a spec, and the values that it replaces."""
-    recipes = catalogue.paths("trainers")
-    for stem, changes in split_params(spec):
-        if stem in recipes:
-            return stem, changes
-    return spec, {}
 
 
 RECIPE_TABLES = ("training", "student", "selection", "data", "base", "params")

@@ -154,7 +154,7 @@ def _sentences_on_results(
         sentences.append(
             _describe_insignificant(first, second, insignificant, len(significant), label)
         )
-    sentences += _sentences_without_verdict(first, second, differences, label)
+    sentences += _sentences_without_verdict(differences, label)
     untested = [
         label(difference)
         for difference in on_tasks
@@ -170,16 +170,12 @@ def _sentences_on_results(
     return sentences
 
 
-def _sentences_without_verdict(
-    first: str, second: str, differences: Sequence[Difference], label: TaskLabel
-) -> list[str]:
+def _sentences_without_verdict(differences: Sequence[Difference], label: TaskLabel) -> list[str]:
     """Return a sentence on tasks and means without a verdict, for each encoder that causes it.
 
     There is no verdict if an encoder has one training seed and the other several.
 
     Args:
-        first: The name of the first encoder.
-        second: The name of the second encoder.
         differences: The differences of the pair; ``training_seeds`` of each is the number of the
             first encoder's training seeds and that of the second's.
         label: Labels the tasks.
@@ -187,7 +183,8 @@ def _sentences_without_verdict(
     tasks_by_encoder: dict[str, list[str]] = {}
     for difference in differences:
         if difference.lacks_seeds:
-            name = first if difference.training_seeds[0] == 1 else second
+            is_first = difference.training_seeds[0] == 1
+            name = difference.first if is_first else difference.second
             tasks_by_encoder.setdefault(name, []).append(label(difference))
     return [
         f"No verdict on {', '.join(tasks)}: one training seed of {name} against several does not "
@@ -272,7 +269,7 @@ def _sentences_on_plan(
 
 def _describe_margin(margin: float) -> str:
     points = f"{100 * margin:g}"
-    return f"{points} point" if points == "1" else f"{points} points"
+    return f"{points} point{'' if points == '1' else 's'}"
 
 
 NOTHING_DETECTABLE = "no difference"

@@ -192,7 +192,6 @@ def required_items(
     n_items: int,
     difference: float,
     level: float = 0.05,
-    power: float = POWER,
 ) -> int | None:
     """Compute how many items a test needs to find a difference of two encoders.
 
@@ -206,7 +205,6 @@ def required_items(
         n_items: The number of items of that comparison.
         difference: The difference to find, more than 0, in the unit of the error.
         level: The significance level of the test.
-        power: The share of samples in which the difference must be significant.
 
     Returns:
         The number of items; None if it is above ``MAX_ITEMS``.
@@ -216,7 +214,7 @@ def required_items(
         """Return whether a test over this number of items finds the difference.
 
         From the outer function: ``errors`` are those over ``n_items`` items, ``difference`` is the
-        difference to find, ``level`` the significance level, ``power`` the required power.
+        difference to find, ``level`` the significance level.
         """
         ratio = n_required / n_items
         required_errors = [
@@ -224,7 +222,7 @@ def required_items(
             for error in errors
         ]
         return all(
-            error.df >= 1 and smallest_detectable(error, level, power) <= difference
+            error.df >= 1 and smallest_detectable(error, level) <= difference
             for error in required_errors
         )
 
@@ -238,7 +236,6 @@ def required_seeds(
     deviation: float,
     difference: float,
     level: float = 0.05,
-    power: float = POWER,
 ) -> int | None:
     """Compute how many training seeds per encoder a test needs to find a difference.
 
@@ -251,7 +248,6 @@ def required_seeds(
         deviation: The deviation of each encoder's score over seeds, in the unit of the error.
         difference: The difference to find, in the unit of the error.
         level: The significance level of the test.
-        power: The share of samples in which the difference must be significant.
 
     Returns:
         The number of seeds, at least 2; None if it is above ``MAX_SEEDS``, as it is if the items
@@ -264,7 +260,7 @@ def required_seeds(
         # The errors over items and over the seeds of both encoders, as one error.
         totals = [combine_errors(error, [error_of_seeds] * 2) for error in item_errors]
         # False for an error that is NaN or infinite: then no number is enough.
-        return all(smallest_detectable(total, level, power) <= difference for total in totals)
+        return all(smallest_detectable(total, level) <= difference for total in totals)
 
     # The first number that is enough, by bisection: all below are not, and all above are.
     n_required = bisect_left(range(MAX_SEEDS + 1), True, lo=2, key=are_enough)

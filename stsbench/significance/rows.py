@@ -121,15 +121,12 @@ class RowItems(RowTasks[RowKey, TaskItems[RowKey]]):
     def __init__(
         self,
         results_by_row: RowResults[RowKey],
-        dependence: Dependence = "sentences",
         score_names: Sequence[str] = (),
     ) -> None:
         """Read the per-item values of all rows of a table, task by task; a row is an encoder.
 
         Args:
             results_by_row: Each row's results by task, one per seed.
-            dependence: ``sentences`` if items that share a sentence are not independent, ``none``
-                if all items are.
             score_names: The score to compare on each task, a name of its results'
                 ``score_names``; empty for the results' own scores.
 
@@ -142,7 +139,7 @@ class RowItems(RowTasks[RowKey, TaskItems[RowKey]]):
         ) -> TaskItems[RowKey] | None:
             # Called by the base class for each task. None: no paired test of the score is known.
             score_name = score_names[task_index] if score_names else ""
-            return pair_items(results_by_key, dependence, score_name)
+            return pair_items(results_by_key, score_name=score_name)
 
         super().__init__(results_by_row, read_task)
 

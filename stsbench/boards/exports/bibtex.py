@@ -51,7 +51,7 @@ def cite_results(results: Sequence[Result], catalogue: Catalogue) -> str:
     uses_by_url: dict[str, list[str]] = {}
     for use, text in _iterate_sources(results, catalogue):
         # ADDRESS matches addresses on the web.
-        for address in ADDRESS.findall(text):
+        for address in ADDRESS.findall(text or ""):
             uses_by_url.setdefault(_strip_address(address), []).append(use)
     entries = [f"% no source known: {', '.join(unsourced)}"] if unsourced else []
     keys: set[str] = set()
@@ -81,15 +81,21 @@ def find_unsourced(results: Sequence[Result], catalogue: Catalogue) -> list[str]
     For example ``["task quickstart-en", "encoder mine (no card)"]``.
     """
     sources = _iterate_sources(results, catalogue)
-    return [use for use, text in sources if not ADDRESS.search(text)]
+    return [
+        use if text is not None else f"{use} (no card)"
+        for use, text in sources
+        if not ADDRESS.search(text or "")
+    ]
 
 
-def _iterate_sources(results: Sequence[Result], catalogue: Catalogue) -> Iterator[tuple[str, str]]:
+def _iterate_sources(
+    results: Sequence[Result], catalogue: Catalogue
+) -> Iterator[tuple[str, str | None]]:
     """Yield each task, encoder and protocol of results with the text that names its source.
 
     For example ``("task stsb", "Cer et al. 2017, https://aclanthology.org/S17-2001")``; the text of
-    a protocol is an address alone. The text is empty for a task or encoder without a card, which is
-    noted behind its name, and for a protocol that our file of sources does not have.
+    a protocol is an address alone, or empty if our file of sources does not have it. A task or
+    encoder without a card has None.
 
     Args:
         results: The results.
@@ -97,16 +103,10 @@ def _iterate_sources(results: Sequence[Result], catalogue: Catalogue) -> Iterato
     """
     task_ids = catalogue.paths("tasks")
     for task in dict.fromkeys(result.task for result in results):
-        if task in task_ids:
-            yield f"task {task}", catalogue.task(task).paper
-        else:
-            yield f"task {task} (no card)", ""
+        yield f"task {task}", catalogue.task(task).paper if task in task_ids else None
     # A group is an encoder; its card is None if the results are of no card.
     for group in group_by_encoder(results, catalogue):
-        if group.card is not None:
-            yield f"encoder {group.name}", group.card.paper
-        else:
-            yield f"encoder {group.name} (no card)", ""
+        yield f"encoder {group.name}", group.card.paper if group.card else None
     sources = read_sources()
     for protocol in dict.fromkeys(str(result.protocol["name"]) for result in results):
         paper = sources.protocols.get(protocol)

@@ -28,7 +28,6 @@ from stsbench.results.folder import describe_missing_columns, make_rescore_remed
 from stsbench.results.record import Result
 
 if TYPE_CHECKING:
-    from stsbench.significance.comparison_record import TestSettings
     from stsbench.significance.ranks import Standings
     from stsbench.significance.rows import ProgressCallback
 
@@ -222,7 +221,6 @@ def rank_tables(tables: Sequence[Table], progress: ProgressCallback | None = Non
 
 def rank_table(
     table: Table,
-    settings: TestSettings | None = None,
     progress: ProgressCallback | None = None,
 ) -> Table:
     """Add ranks to the measured rows of a table, by tests of all pairs of rows on the same items.
@@ -232,7 +230,6 @@ def rank_table(
 
     Args:
         table: The table.
-        settings: The settings of the tests; None for the usual ones.
         progress: Called with the number of results that are done, and of all.
 
     Raises:
@@ -253,7 +250,7 @@ def rank_table(
             results_by_row[row_index] = results_by_task
     from stsbench.significance.ranks import rank_rows
 
-    standings = rank_rows(results_by_row, settings=settings, progress=progress)
+    standings = rank_rows(results_by_row, progress=progress)
     if not standings.rows:
         raise _no_ranks_error(table, standings)
     labels = [row.label for row in table.rows()]

@@ -20,7 +20,7 @@ from stsbench.core.errors import CardError, DataError, suggest
 from stsbench.data.readers.columns import ColumnRoles, find_roles
 from stsbench.data.readers.files import read_table
 from stsbench.data.readers.table import ColumnKey, DataFile, FileLayout, TextTable, format_names
-from stsbench.data.readers.text import has_decimal_commas, is_missing, parse_number
+from stsbench.data.readers.text import has_decimal_commas, is_missing, parse_gold_score
 from stsbench.data.splits import ContrastSplit, LabelledPairSplit, LabelledSplit, PairSplit
 
 
@@ -316,7 +316,7 @@ def _to_pair_split(rows: Sequence[SentenceRow], subsets: Sequence[str]) -> PairS
     gold = []
     for row in rows:
         score_text = row.target.replace(",", ".") if has_commas else row.target
-        gold.append(parse_number(score_text, where=row.where, name="gold score"))
+        gold.append(parse_gold_score(score_text, where=row.where))
     first_sentences, second_sentences = zip(*(row.sentences for row in rows), strict=True)
     return PairSplit(
         sentences1=list(first_sentences),

@@ -26,7 +26,7 @@ from stsbench.data.readers.sentence_tables import (
 from stsbench.data.readers.table import DataFile, FileLayout, format_names
 from stsbench.data.readers.text import (
     format_field,
-    parse_number,
+    parse_gold_score,
     read_lines,
     read_text,
 )
@@ -76,7 +76,7 @@ def read_semeval(
                 ungraded += [first_sentence, second_sentence]
                 continue
             where = f"{gold_file.path}: line {index + 1}"
-            gold.append(parse_number(gold_line, where=where, name="gold score"))
+            gold.append(parse_gold_score(gold_line, where=where))
             first_sentences.append(first_sentence)
             second_sentences.append(second_sentence)
             subsets.append(input_file.subset)

@@ -197,13 +197,12 @@ def read_lines(path: Path, *, encoding: str = "utf-8") -> list[str]:
     return lines[:-1] if lines[-1] == "" else lines
 
 
-def parse_number(text: str, *, where: str, name: str) -> float:
-    """Return the number that a text is, between -1e300 and 1e300.
+def parse_gold_score(text: str, *, where: str) -> float:
+    """Return the gold score that a text is, between -1e300 and 1e300.
 
     Args:
         text: The number as written.
         where: The file and the line, which the message of an error begins with.
-        name: What the message calls the number, for example ``gold score``.
 
     Raises:
         DataError: The text is no number, or one beyond that range.
@@ -217,7 +216,7 @@ def parse_number(text: str, *, where: str, name: str) -> float:
     # NaN is not in the range either.
     if not -1e300 < value < 1e300:
         hint = "; write a decimal point, not a comma" if DECIMAL_COMMA.fullmatch(text) else ""
-        raise DataError(f"{where}: {name} {format_field(text)} is not a number{hint}")
+        raise DataError(f"{where}: gold score {format_field(text)} is not a number{hint}")
     return value
 
 

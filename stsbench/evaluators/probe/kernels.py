@@ -147,6 +147,24 @@ def fill_logits(
                 z[direction, item] += directions[direction, n_columns]
 
 
+_EIGHT = tuple(range(8))
+
+
+@compiled_helper
+def _take_eight(values: FloatArray, positions: IndexArray | tuple[int, ...]) -> tuple[Any, ...]:
+    """Return the numbers, or the rows, at eight positions of an array."""
+    return (
+        values[positions[0]],
+        values[positions[1]],
+        values[positions[2]],
+        values[positions[3]],
+        values[positions[4]],
+        values[positions[5]],
+        values[positions[6]],
+        values[positions[7]],
+    )
+
+
 @compiled_helper
 def _dot_eight(
     x: FloatArray, rows: IndexArray, n_columns: int, w: FloatArray, z: FloatArray
@@ -163,16 +181,7 @@ def _dot_eight(
         w: The weights of the direction, (w,).
         z: The eight products, (8,), overwritten.
     """
-    x0, x1, x2, x3, x4, x5, x6, x7 = (
-        x[rows[0]],
-        x[rows[1]],
-        x[rows[2]],
-        x[rows[3]],
-        x[rows[4]],
-        x[rows[5]],
-        x[rows[6]],
-        x[rows[7]],
-    )
+    x0, x1, x2, x3, x4, x5, x6, x7 = _take_eight(x, rows)
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = ZERO_F32
     for j in range(n_columns):
         s0 += w[j] * x0[j]
@@ -283,17 +292,8 @@ def _add_eight(
         z: The residual of each row, (8,).
         gradient: The gradient, (w,), changed in place.
     """
-    x0, x1, x2, x3, x4, x5, x6, x7 = (
-        x[rows[0]],
-        x[rows[1]],
-        x[rows[2]],
-        x[rows[3]],
-        x[rows[4]],
-        x[rows[5]],
-        x[rows[6]],
-        x[rows[7]],
-    )
-    r0, r1, r2, r3, r4, r5, r6, r7 = z[0], z[1], z[2], z[3], z[4], z[5], z[6], z[7]
+    x0, x1, x2, x3, x4, x5, x6, x7 = _take_eight(x, rows)
+    r0, r1, r2, r3, r4, r5, r6, r7 = _take_eight(z, _EIGHT)
     for j in range(n_columns):
         # Two sums of four in place of one of eight: the order of addition decides the last digits.
         first_half = r0 * x0[j] + r1 * x1[j] + r2 * x2[j] + r3 * x3[j]
@@ -317,37 +317,10 @@ def _add_pair(
         z: The residuals of each row for both directions, (2, 8).
         gradient: The gradients, (2, w), changed in place.
     """
-    x0, x1, x2, x3, x4, x5, x6, x7 = (
-        x[rows[0]],
-        x[rows[1]],
-        x[rows[2]],
-        x[rows[3]],
-        x[rows[4]],
-        x[rows[5]],
-        x[rows[6]],
-        x[rows[7]],
-    )
+    x0, x1, x2, x3, x4, x5, x6, x7 = _take_eight(x, rows)
     g0, g1 = gradient[0], gradient[1]
-    a0, a1, a2, a3, a4, a5, a6, a7 = (
-        z[0, 0],
-        z[0, 1],
-        z[0, 2],
-        z[0, 3],
-        z[0, 4],
-        z[0, 5],
-        z[0, 6],
-        z[0, 7],
-    )
-    b0, b1, b2, b3, b4, b5, b6, b7 = (
-        z[1, 0],
-        z[1, 1],
-        z[1, 2],
-        z[1, 3],
-        z[1, 4],
-        z[1, 5],
-        z[1, 6],
-        z[1, 7],
-    )
+    a0, a1, a2, a3, a4, a5, a6, a7 = _take_eight(z[0], _EIGHT)
+    b0, b1, b2, b3, b4, b5, b6, b7 = _take_eight(z[1], _EIGHT)
     for j in range(n_columns):
         # Each sum in two halves of four, as in ``_add_eight``: the order decides the last digits.
         a_first_half = a0 * x0[j] + a1 * x1[j] + a2 * x2[j] + a3 * x3[j]
