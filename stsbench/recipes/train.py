@@ -40,6 +40,7 @@ from stsbench.encoders.base import Encoder
 from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.encoders.load import load_run
 from stsbench.encoders.runs import (
+    OTHER_CODE,
     RUN_FILE,
     START_FILE,
     TrainedRun,
@@ -57,7 +58,7 @@ from stsbench.recipes.train_plan import (
     plan_training,
     uses_training_loop,
 )
-from stsbench.recipes.trainer import Trainer, load_trainer
+from stsbench.recipes.trainer import Trainer, load_trainer, method_code
 
 if TYPE_CHECKING:
     from stsbench.training.learner import (
@@ -227,7 +228,7 @@ def find_finished_run(plan: TrainPlan) -> TrainedRun | None:
         plan: The plan, which names the folder.
 
     Raises:
-        OutputError: The folder holds a run with another recipe, start or text than the plan's.
+        OutputError: The folder holds a run of another recipe, start, text or code.
         EncoderError: The record is broken.
     """
     if plan.fresh or not (plan.folder / RUN_FILE).is_file():
@@ -237,6 +238,8 @@ def find_finished_run(plan: TrainPlan) -> TrainedRun | None:
     # a recipe that decide what is trained.
     difference = (
         describe_recipe_difference(deciding_tables(finished.card), deciding_tables(plan.card))
+        # Runs of versions that did not record the code may have any.
+        or (OTHER_CODE if finished.code and finished.code != method_code(plan) else "")
         or _describe_other_base(plan, finished)
         or _describe_other_text(plan, finished)
     )
@@ -332,6 +335,7 @@ def _write_start(plan: TrainPlan, trainer: Trainer) -> None:
         corpus=trainer.corpus.sha256,
         teachers=trainer.teachers.fingerprints(),
         devices=plan.processes.ranks,
+        code=method_code(plan),
         command=plan.command,
     )
     if find_last_checkpoint(plan.folder) is not None and not plan.fresh:
@@ -411,6 +415,7 @@ def _write_record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -
         "seed": plan.seed,
         "card": msgspec.to_builtins(plan.card),
         "given_base": plan.base,
+        "code": method_code(plan),
         **({"base_files": trainer.base.file_hashes()} if trainer.base else {}),
         **({"teachers": teachers.fingerprints()} if teachers.encoders else {}),
         "corpus": {

@@ -16,6 +16,7 @@ from stsbench.core.registry import Registry
 from stsbench.core.wording import format_duration
 from stsbench.encoders.base import FittableEncoder
 from stsbench.encoders.checkpoint import Checkpoint
+from stsbench.encoders.engine.drift import code_hashes
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.load import load_named
 from stsbench.encoders.named import NamedEncoder
@@ -197,6 +198,11 @@ TRAINERS = Registry(
     },
     group="trainers",
 )
+
+
+def method_code(plan: TrainPlan) -> str:
+    """Return the hashes of the code of a plan's method; empty if it is one of stsbench's own."""
+    return code_hashes(METHODS.load(plan.card.method))
 
 
 def load_trainer(plan: TrainPlan) -> Trainer:
