@@ -203,6 +203,7 @@ class TorchBackend:
         """
         from stsbench.encoders.transformer.cpu_kernels import (
             is_packing_faster,
+            keep_freed_memory,
             pack_linears,
             runs_on_tokens,
         )
@@ -210,6 +211,7 @@ class TorchBackend:
 
         model = network.load(self.dtype).to(self.torch_device)
         if self.torch_device.type == "cpu":
+            keep_freed_memory()
             if not is_packing_faster(self.dtype):
                 return model
             # In place; then it is tried on two tokens whether the model still runs.

@@ -61,11 +61,7 @@ from stsbench.recipes.train_plan import (
 from stsbench.recipes.trainer import Trainer, load_trainer, method_code
 
 if TYPE_CHECKING:
-    from stsbench.training.learner import (
-        OnProgress,
-        TrainingOutcome,
-        TrainingProgress,
-    )
+    from stsbench.training.learner import OnProgress, TrainingOutcome, TrainingProgress
 
 
 @validate_arguments(

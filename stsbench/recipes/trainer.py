@@ -21,19 +21,12 @@ from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.load import load_named
 from stsbench.encoders.named import NamedEncoder
 from stsbench.encoders.runs import read_trained_runs
-from stsbench.recipes.train_plan import (
-    TrainPlan,
-)
+from stsbench.recipes.train_plan import TrainPlan
 from stsbench.training.methods.registry import METHODS
 
 if TYPE_CHECKING:
     from stsbench.data.corpora.corpus import Corpus
-    from stsbench.training.learner import (
-        OnProgress,
-        TeacherEmbeddings,
-        TrainingOutcome,
-        Validate,
-    )
+    from stsbench.training.learner import OnProgress, TeacherEmbeddings, TrainingOutcome, Validate
     from stsbench.training.loop.gather import ProcessGroup
 
 
