@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -134,6 +134,8 @@ class Trainer(ABC):
     """The checkpoint that training starts from; None if it starts from nothing."""
     teachers: TeacherEncoders = TeacherEncoders()
     device: str = "cpu"
+    code: str = ""
+    """The hashes of the code of a user's own method; empty for a method of stsbench."""
 
     @classmethod
     @abstractmethod
@@ -193,13 +195,8 @@ TRAINERS = Registry(
 )
 
 
-def method_code(plan: TrainPlan) -> str:
-    """Return the hashes of the code of a plan's method; empty if it is one of stsbench's own."""
-    return code_hashes(METHODS.load(plan.card.method))
-
-
 def load_trainer(plan: TrainPlan) -> Trainer:
     """Return the trainer for a plan's method, with everything loaded; see Trainer.prepare."""
     method = METHODS.load(plan.card.method)
     trainer: Trainer = TRAINERS.load_own(method.trainer).prepare(plan, method)
-    return trainer
+    return replace(trainer, code=code_hashes(method))
