@@ -11,25 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from stsbench.api.names import (
-    NameCandidate,
-    NameResolver,
-    count_parts_by_first,
-    iter_joined_parts,
-)
+from stsbench.api.names import NameCandidate, NameResolver, count_parts_by_first, iter_joined_parts
 from stsbench.boards.tables.request import TableRequest
 from stsbench.boards.tables.rows import AddedRow
 from stsbench.boards.tables.table import Table
 from stsbench.check.lock import CheckSide, lock_cell
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import (
-    DataError,
-    OutputError,
-    Remedy,
-    StsbenchError,
-    UnknownName,
-    suggest,
-)
+from stsbench.core.errors import DataError, OutputError, Remedy, StsbenchError, UnknownName, suggest
 from stsbench.core.names import split_names, split_params
 from stsbench.core.wording import format_some
 from stsbench.data.task import DEFAULT_SUITE, expand_names, tasks_in_order

@@ -31,12 +31,7 @@ from stsbench.encoders.base import (
     PostProcessor,
     ServedEncoder,
 )
-from stsbench.encoders.engine.drift import (
-    DriftMonitor,
-    Origin,
-    read_environment,
-    short_json_hash,
-)
+from stsbench.encoders.engine.drift import DriftMonitor, Origin, read_environment, short_json_hash
 from stsbench.encoders.engine.embed import Engine, StoredEncoder, transform_embeddings
 from stsbench.encoders.engine.store import EmbeddingStore, StoredEmbeddings
 from stsbench.encoders.fitted import (

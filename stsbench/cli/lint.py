@@ -11,13 +11,7 @@ from stsbench.cli import options as opt
 from stsbench.cli.new import parse_roles
 from stsbench.cli.option_values import TypedOptions, choose_format
 from stsbench.cli.overlap import load_tasks
-from stsbench.cli.printing import (
-    UNLIMITED_WIDTH,
-    fold_lines,
-    line_width,
-    print_json,
-    print_text,
-)
+from stsbench.cli.printing import UNLIMITED_WIDTH, fold_lines, line_width, print_json, print_text
 from stsbench.cli.tables import print_records
 from stsbench.core.errors import look_up
 from stsbench.core.wording import format_count, format_some

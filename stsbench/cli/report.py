@@ -55,12 +55,7 @@ def report_command(
 
     Example: stsbench report --encoder minilm,glove-6b --out report.html
     """
-    from stsbench.analysis.context import (
-        AnalysisResult,
-        analyse,
-        check_is_one_task,
-        make_analysis,
-    )
+    from stsbench.analysis.context import AnalysisResult, analyse, check_is_one_task, make_analysis
     from stsbench.analysis.report import ReportParts, report_html
     from stsbench.api.results import build_comparison
     from stsbench.boards.tables.request import find_suite

@@ -24,11 +24,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.grouping import group_by
 from stsbench.data.task import suites_within
 from stsbench.numbers.statistics import mean_and_deviation
-from stsbench.results.folder import (
-    describe_missing_columns,
-    make_rescore_remedy,
-    without_columns,
-)
+from stsbench.results.folder import describe_missing_columns, make_rescore_remedy, without_columns
 from stsbench.results.groups import group_by_encoder, seed_means, suite_mean
 from stsbench.results.record import MIN_SUBSET_PAIRS, Result, common_clean_scores
 from stsbench.results.signature import format_signature, protocol_part

@@ -15,33 +15,16 @@ from stsbench.boards.published.rows import (
     read_table_card,
 )
 from stsbench.boards.tables.build import build_table
-from stsbench.boards.tables.column_scores import (
-    MTEB_PROTOCOL,
-    is_scored_as_mteb,
-)
+from stsbench.boards.tables.column_scores import MTEB_PROTOCOL, is_scored_as_mteb
 from stsbench.boards.tables.columns import TableFiller
 from stsbench.boards.tables.detectable import mark_undetectable
 from stsbench.boards.tables.filters import RowFilter
-from stsbench.boards.tables.rows import (
-    AddedRow,
-    describe_gaps,
-    describe_hidden,
-)
-from stsbench.boards.tables.table import (
-    Row,
-    Show,
-    Table,
-)
+from stsbench.boards.tables.rows import AddedRow, describe_gaps, describe_hidden
+from stsbench.boards.tables.table import Row, Show, Table
 from stsbench.boards.tables.uncertainty import rank_tables
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import (
-    DataError,
-    ProtocolError,
-    Remedy,
-    StsbenchError,
-    UnknownName,
-)
+from stsbench.core.errors import DataError, ProtocolError, Remedy, StsbenchError, UnknownName
 from stsbench.core.grouping import group_by
 from stsbench.core.names import split_names
 from stsbench.core.wording import format_some
@@ -49,9 +32,7 @@ from stsbench.data.task import DEFAULT_SUITE, expand_names
 from stsbench.data.task_names import find_task_or_suite_ids, known_names
 from stsbench.results.groups import ComparableResults, group_by_encoder, select_comparable
 from stsbench.results.record import Result, protocol_key
-from stsbench.results.signature import (
-    protocol_part,
-)
+from stsbench.results.signature import protocol_part
 
 if TYPE_CHECKING:
     from stsbench.boards.mteb.scores import MtebResults
