@@ -27,7 +27,7 @@ from stsbench.cli.printing import (
     show_work,
 )
 from stsbench.cli.wording import describe_error_line
-from stsbench.core.errors import EXIT_BUG, EXIT_USER_ERROR, NoTaskData, StsbenchError
+from stsbench.core.errors import EXIT_BUG, EXIT_USER_ERROR, StsbenchError
 from stsbench.core.files import append_line, write_atomically
 from stsbench.core.wording import (
     as_one_line,
@@ -88,8 +88,8 @@ class RunProgress:
         self.out = out
         self.log = out / LOG_NAME if out is not None else None
         self.encoder_plans: Sequence[EncoderPlan] = ()
-        self.tasks_without_data: dict[str, NoTaskData] = {}
-        """The tasks without data so far, with their errors; the first one is reported at once, the
+        self.tasks_without_data: list[tuple[str, str]] = []
+        """The tasks without data so far, with the reasons; the first one is reported at once, the
         rest together."""
         # The messages that were printed, so that each is printed once.
         self.notices: set[str] = set()
@@ -275,7 +275,7 @@ class RunProgress:
         """Print a failure, and raise the exit code to the error's if that is higher.
 
         * The same failure is printed once: missing data fail for every encoder and seed alike.
-        * Tasks without data (NoTaskData) fail before :meth:`on_plan` sets ``encoder_plans``. The
+        * Tasks without data (SourceError) fail before :meth:`on_plan` sets ``encoder_plans``. The
           first is printed at once. The others are collected in ``tasks_without_data``, and printed
           together later.
         * The traceback of a bug is printed too.
@@ -292,12 +292,13 @@ class RunProgress:
         line = f"{error_prefix(label, error)}{reason}"
         if line in self.failures:
             return
-        self.failures[line] = label, reason
+        failure = self.failures[line] = label, reason
         # The text is only logged: print_error prints the error below.
         self._print_and_log("failed", f"failed: {line}", is_printed=False, what=label, why=reason)
         is_before_plan = not self.encoder_plans
-        if isinstance(error, NoTaskData) and is_before_plan:
-            self.tasks_without_data[label] = error
+        # The error of an encoder, on its checkpoint or its texts, does not name it so.
+        if reason.startswith(f"no data for {label} (") and is_before_plan:
+            self.tasks_without_data.append(failure)
             if len(self.tasks_without_data) > 1:
                 return
         if not isinstance(error, StsbenchError):
@@ -312,20 +313,20 @@ class RunProgress:
     def report_tasks_without_data(self) -> None:
         """Print in one line all tasks without data but the first, and empty their list.
 
-        ``self.tasks_without_data`` has their errors. The first was printed when it failed. The line
-        names the option by which the user gives the files of those that can be read from files.
+        ``self.tasks_without_data`` has their reasons. The first was printed when it failed. The
+        line names the option by which the user gives the files of those that have any.
         """
-        further_tasks = list(self.tasks_without_data)[1:]
+        further_tasks = self.tasks_without_data[1:]
         if further_tasks:
-            # The hint of an error says which files are missing in the data folder, if any.
-            tasks_of_files = [
-                task for task in further_tasks if "`data=" in self.tasks_without_data[task].hint
-            ]
-            advice = "; pass --data DIR (or set STSBENCH_DATA) with the files of "
-            print_error(
-                f"no data either: {', '.join(further_tasks)}"
-                f"{advice * bool(tasks_of_files)}{format_some(tasks_of_files)}"
-            )
+            line = f"no data either: {', '.join(task for task, _ in further_tasks)}"
+            # A reason says which files are missing in the data folder, if any.
+            tasks_of_files = [task for task, reason in further_tasks if "--data DIR" in reason]
+            if tasks_of_files:
+                line += (
+                    "; pass --data DIR (or set STSBENCH_DATA) with the files of "
+                    f"{format_some(tasks_of_files)}"
+                )
+            print_error(line)
         self.tasks_without_data.clear()
 
     def end(self) -> None:

@@ -113,17 +113,15 @@ def report_command(
         print_error(describe_reason(trusted.notice))
     if not boards and not analysis_results:
         raise DataError("there is nothing to report of these encoders; the lines above say why")
-    page = report_html(
-        ReportParts(
-            title=title,
-            boards=boards,
-            comparison=comparison,
-            figures=analysis_results,
-            missing=missing,
-            notice=trusted.notice,
-        )
+    report = ReportParts(
+        title=title,
+        boards=boards,
+        comparison=comparison,
+        figures=analysis_results,
+        missing=missing,
+        notice=trusted.notice,
     )
-    write_or_print(page, out)
+    write_or_print(report_html(report), out)
 
 
 def _make_boards(trusted: _TrustedResults, plan: RunPlan, missing: list[str]) -> Sequence[Table]:
@@ -244,9 +242,6 @@ def _read_trusted_results(
     # An error in this block is appended to ``missing``.
     with _collect_error("results", missing):
         directory = EncoderDirectory(read_folder(plan.results_folder), plan.catalogue)
-        missing.extend(
-            f"results: {problem.message}" for problem in directory.result_folder.problems
-        )
         # Their current and older results.
         stored_results = [
             result
@@ -276,6 +271,7 @@ def _read_trusted_results(
         with show_count(CHECKING_LABEL) as progress:
             # ``results``: all but those with a wrong score, which are ``problems``.
             verified = believe(results, plan.catalogue, progress)
-        missing.extend(f"results: {problem.message}" for problem in verified.problems)
+        problems = [*directory.result_folder.problems, *verified.problems]
+        missing.extend(f"results: {problem.message}" for problem in problems)
         results, notice = verified.results, verified.notice
     return _TrustedResults(results, notice, suite or DEFAULT_SUITE)

@@ -5,7 +5,6 @@
     ├── CardError               a card with an unknown, missing, doubled or wrong key
     ├── DataError               data that is missing, broken or not what its card describes
     │   └── SourceError         no source could give the data (not found, no network, gated)
-    │       └── NoTaskData      no source could give the data of a task
     ├── EncoderError            an unreadable checkpoint, or embeddings that cannot be scored
     ├── TrainingError           a run that cannot continue (loss not finite, text too short)
     ├── ProtocolError           scores of different protocols that were to be compared
@@ -233,10 +232,6 @@ class DataError(StsbenchError):
 
 class SourceError(DataError):
     """No source could give the data; its message lists the attempts and what to do."""
-
-
-class NoTaskData(SourceError):
-    """No source could give the data of a task; another task may have the same problem."""
 
 
 class EncoderError(StsbenchError):

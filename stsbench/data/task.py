@@ -25,7 +25,6 @@ from stsbench.core.catalogue import CATALOGUE, Catalogue
 from stsbench.core.errors import (
     CardError,
     DataError,
-    NoTaskData,
     Remedy,
     SourceError,
     StsbenchError,
@@ -87,12 +86,12 @@ def load_split(task: str, card: TaskCard, split: str, *, data: Path | None) -> L
 
     Raises:
         UnknownName: The task has no such split.
-        NoTaskData: No source has the split.
+        SourceError: No source has the split.
         DataError: The data are broken, or differ from the card.
     """
     check_split_name(task, card, split)
     if data is not None and not data.is_dir():
-        raise NoTaskData(f"data folder '{data}' does not exist")
+        raise SourceError(f"data folder '{data}' does not exist")
     if card.package is not None:
         split_data = _read_and_check_split(task, card, card.package, split, PACKAGE_DATA)
         return LoadedSplit(split=split_data, source="package")
@@ -194,7 +193,7 @@ def is_available_locally(card: TaskCard, data: Path | None) -> bool:
 
 def _missing_data_error(
     task: str, card: TaskCard, split: str, data: Path | None, problem: str, hint: str = ""
-) -> NoTaskData:
+) -> SourceError:
     """Return the error to raise if no source has a split; it names every way to provide the data.
 
     Args:
@@ -207,7 +206,7 @@ def _missing_data_error(
     """
     files_hint = _missing_files_hint(card.local, split, data) if card.local else ""
     hints = [hint, files_hint, "the quickstart suite needs neither data nor network"]
-    return NoTaskData(
+    return SourceError(
         f"no data for {task} ({split}): {problem}", hint="; ".join(filter(None, hints))
     )
 

@@ -18,7 +18,7 @@ from stsbench.bench.progress import JobProgress, ProgressTracker, RunCallbacks
 from stsbench.cli.printing import show_count, show_work
 from stsbench.cli.progress import LOG_NAME, RunProgress
 from stsbench.core import provenance
-from stsbench.core.errors import EncoderError, NoTaskData, SourceError
+from stsbench.core.errors import EncoderError, SourceError
 from tests.cli.commands import HASHED, OWN_ENCODERS, QUICK, made_by, make_own, write
 from tests.made import make_result
 
@@ -200,14 +200,14 @@ def test_what_fails_is_said_once_and_tasks_without_data_together(tmp_path: Path,
     progress = RunProgress(tmp_path)
     for task in ("a", "b", "c"):
         hint = "pass `data=DIR`" if task == "c" else ""
-        progress.on_failure(task, NoTaskData(f"no data for {task}", hint=hint))
+        progress.on_failure(task, SourceError(f"no data for {task} (test)", hint=hint))
     progress.on_failure("one", SourceError("no checkpoint"))
     progress.on_plan([part("one", "d")])
     for _ in range(2):
         progress.on_failure("one on d", EncoderError("no number"))
         progress.on_notice("a note")
     assert capsys.readouterr().err.splitlines() == [
-        "stsbench: a: no data for a",
+        "stsbench: a: no data for a (test)",
         "stsbench: one: no checkpoint",
         "stsbench: no data either: b, c; pass --data DIR (or set STSBENCH_DATA) with the files of c",
         "1 encoder x 1 task, 0 of 1 cells known",
@@ -216,9 +216,9 @@ def test_what_fails_is_said_once_and_tasks_without_data_together(tmp_path: Path,
     ]
     assert progress.exit_code == 2
     assert [*progress.failures] == [
-        "a: no data for a",
-        "b: no data for b",
-        "c: no data for c; pass --data DIR",
+        "a: no data for a (test)",
+        "b: no data for b (test)",
+        "c: no data for c (test); pass --data DIR",
         "one: no checkpoint",
         "one on d: no number",
     ]

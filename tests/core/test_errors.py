@@ -19,7 +19,7 @@ def test_every_error_is_one_tree_and_is_drawn():
     kinds = [
         kind for kind in classes if issubclass(kind, Exception) and not issubclass(kind, Warning)
     ]
-    assert len(kinds) == 11
+    assert len(kinds) == 10
     for kind in kinds:
         assert issubclass(kind, StsbenchError)
         assert kind.__name__ in (errors.__doc__ or "")
