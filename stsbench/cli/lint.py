@@ -53,8 +53,7 @@ def lint_command(
 
     typed = TypedOptions.from_context(context)
     typed.forbid_beside("--json", "--format")
-    output = choose_format(output, None, as_json=as_json)
-    look_up("format", output, dict.fromkeys(("terminal", "markdown", "json")))
+    output = choose_format(output, None, ("markdown", "json"), as_json=as_json)
     for name in ignore:
         look_up("check", name, dict.fromkeys(check.name for check in CHECKS))
     catalogue = opt.make_catalogue(cards)

@@ -79,7 +79,7 @@ def make_catalogue(folders: Sequence[Path] = ()) -> "Catalogue":
 
 encoder_names = complete_names("baselines", "trainers")
 recipe_names = complete_names("trainers")
-task_names = complete_names("tasks", "suites")
+task_names = complete_names("suites", "tasks")
 all_names = complete_names("tasks", "baselines", "trainers", "suites")
 
 
@@ -231,9 +231,9 @@ TaskOfReport = Annotated[
 SuiteName = Annotated[
     str | None,
     _option(
-        "The suite whose results to show; default one that there are results of.",
-        flags="",
-        complete=complete_names("suites"),
+        "Suites and tasks to show, comma list; default the first suite that there are results of.",
+        "--suite --tasks -t",
+        task_names,
     ),
 ]
 Protocols = Annotated[

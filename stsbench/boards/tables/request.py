@@ -146,7 +146,8 @@ class TableRequest:
             ]
             raise ProtocolError(
                 f"suite '{name}' has no mean to rank by",
-                hint=f"suites with one: {format_some(suites_with_mean)}; on one task, compare the "
+                hint=f"suites with one: {format_some(suites_with_mean)}; for tasks of your own, "
+                "write a suite in suites.toml beside their cards; on one task, compare the "
                 "encoders with each other",
             )
         # Results on its tasks that may share a table; ``omitted`` are notices on the others.
@@ -230,7 +231,9 @@ class TableRequest:
             DataError: No row is chosen.
         """
         # Groups without a row are omitted by the filter.
-        filtered_tables = [self.row_filter.apply(table, self.show) for table in tables]
+        filtered_tables = [
+            self.row_filter.apply(table, self.show, self.results) for table in tables
+        ]
         tables_with_rows = [table for table in filtered_tables if table.groups]
         if not tables_with_rows:
             # The filter has added the last note, on how many rows do not fit.
