@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from stsbench.core.catalogue import Catalogue
     from stsbench.results.groups import EncoderDirectory
 
-DEFAULT_RESULTS = Path("results")
-"""The suite to show without a name if there are no results."""
 SEEDS_LEGEND = (
     "±: deviation over seeds; scores are means over all seeds that the results folder holds, "
     "where 'stsbench run' shows those of its --seeds"
@@ -83,7 +81,7 @@ def leaderboard_command(
     from stsbench.boards.render.formats import TERMINAL, WRITERS, render
     from stsbench.boards.tables.filters import RowFilter
     from stsbench.boards.tables.layout import check_intervals
-    from stsbench.boards.tables.request import TableRequest, needs_own_results
+    from stsbench.boards.tables.request import DEFAULT_FOLDER, TableRequest, needs_own_results
     from stsbench.boards.tables.table import check_show
 
     # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
@@ -106,7 +104,7 @@ def leaderboard_command(
     needs_results = needs_own_results(
         table, suite, catalogue, numbers, has_imported=mteb is not None, detectable=detectable
     )
-    folder = results or DEFAULT_RESULTS
+    folder = results or DEFAULT_FOLDER
     # Without a folder of results, published and imported rows are shown alone, unless an option
     # requires results.
     is_optional = (mteb is not None or not needs_results) and not (results or encoder or add)

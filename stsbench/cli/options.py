@@ -223,7 +223,7 @@ OneTask = Annotated[str, _option("The task whose sentences to use.", "--tasks -t
 TaskOfReport = Annotated[
     str | None,
     _option(
-        "The task whose sentences the figures use; default stsb, or the first of another suite.",
+        "The task whose sentences the figures use; default stsb, or the first that is scored.",
         "--tasks -t",
         task_names,
     ),
@@ -235,9 +235,6 @@ SuiteName = Annotated[
         "--suite --tasks -t",
         task_names,
     ),
-]
-SuiteOfReport = Annotated[
-    str, _option("The suite whose results to show.", flags="", complete=complete_names("suites"))
 ]
 Protocols = Annotated[
     str | None, _option("Protocols, comma list, e.g. simcse or wmean,logreg.", "--protocol -p")

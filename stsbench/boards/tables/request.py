@@ -255,16 +255,14 @@ class TableRequest:
         ``self.protocol`` is the protocol that the user asks for, or None. ``self.show`` is
         ``published`` if only numbers of papers are to be shown.
         """
-        with_protocol = f" by protocol '{self.protocol}'" if self.protocol else ""
-        hint = ""
         if self.show == "published":
             return self._no_published_error(suite_name)
-        other_suite = self.guess_suite()
-        if other_suite and not self.protocol:
-            hint = f"the results here are of others: `suite={other_suite}` shows some"
+        with_protocol = f" by protocol '{self.protocol}'" if self.protocol else ""
+        other_suite = "" if self.protocol else self.guess_suite()
+        hint = f"the results here are of others: `suite={other_suite}` shows some"
         return DataError(
             f"{self.results_folder}: no results for suite '{suite_name}'{with_protocol}",
-            hint=hint,
+            hint=hint if other_suite else "",
             remedy=Remedy("score", {"tasks": suite_name}),
         )
 
