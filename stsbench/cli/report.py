@@ -39,7 +39,7 @@ def report_command(
         "alignment, similarity, spectrum, layers, errors, neighbours, robustness, map"
     ),
     tasks: opt.TaskOfReport = None,
-    suite: opt.SuiteName = None,
+    suite: opt.SuiteOfReport = None,
     title: opt.Title = "Sentence encoders",
     out: opt.ReportFile = Path("report.html"),
     results: opt.ResultsFolder = Path("results"),
