@@ -82,9 +82,10 @@ def main() -> None:
         config = transformers.AutoConfig.from_pretrained(str(checkpoint))
         config.num_hidden_layers = options.layers
         encoder.backbone.model = transformers.AutoModel.from_config(config).eval()
-        from stsbench.encoders.transformer.cpu_kernels import pack_linears
+        from stsbench.encoders.transformer.cpu_kernels import is_packing_faster, pack_linears
 
-        pack_linears(encoder.backbone.model)
+        if is_packing_faster("float32"):
+            pack_linears(encoder.backbone.model)
     sample = texts[:: options.every]
     print(
         f"{processor()}, {torch.get_num_threads()} threads; {options.busy} other processes",

@@ -25,17 +25,9 @@ from stsbench.analysis.context import (
 from stsbench.core.errors import DataError
 from stsbench.data.splits import PairSplit
 from stsbench.evaluators.base import PositiveInt
-from stsbench.numbers.dependence import (
-    ItemDependence,
-    read_dependence,
-    sentence_columns,
-)
+from stsbench.numbers.dependence import ItemDependence, read_dependence, sentence_columns
 from stsbench.numbers.intervals import standard_error
-from stsbench.numbers.statistics import (
-    Float64Array,
-    centred_ranks,
-    weighted_rank_sums,
-)
+from stsbench.numbers.statistics import Float64Array, centred_ranks, weighted_rank_sums
 from stsbench.plots.draw import DotPoint, draw_dots
 from stsbench.significance.differences import EstimatedDifference
 

@@ -29,13 +29,8 @@ from stsbench.analysis.mistakes import shared_sentences
 from stsbench.core.errors import DataError
 from stsbench.data.splits import PairSplit
 from stsbench.evaluators.base import NonNegativeInt
-from stsbench.numbers.intervals import (
-    share_interval,
-)
-from stsbench.numbers.statistics import (
-    Float64Array,
-    weigh_subsets,
-)
+from stsbench.numbers.intervals import share_interval
+from stsbench.numbers.statistics import Float64Array, weigh_subsets
 from stsbench.plots.draw import DotPoint, draw_dots
 from stsbench.significance.differences import EstimatedDifference, ScoreSample
 from stsbench.significance.paired import PairedCorrelation

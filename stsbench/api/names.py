@@ -24,13 +24,7 @@ from stsbench.boards.published.rows import (
 from stsbench.boards.tables.table import SYMBOLS
 from stsbench.check.lock import LockedCell
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import (
-    CardError,
-    DataError,
-    OutputError,
-    Remedy,
-    StsbenchError,
-)
+from stsbench.core.errors import CardError, DataError, OutputError, Remedy, StsbenchError
 from stsbench.core.files import safe_file_name
 from stsbench.core.names import PARAM_SEPARATOR, split_all_params, split_names, split_params
 from stsbench.core.settings import find_key_problem

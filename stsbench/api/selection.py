@@ -11,25 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from stsbench.api.names import (
-    NameCandidate,
-    NameResolver,
-    count_parts_by_first,
-    iter_joined_parts,
-)
+from stsbench.api.names import NameCandidate, NameResolver, count_parts_by_first, iter_joined_parts
 from stsbench.boards.tables.request import TableRequest
 from stsbench.boards.tables.rows import AddedRow
 from stsbench.boards.tables.table import Table
 from stsbench.check.lock import CheckSide, lock_cell
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import (
-    DataError,
-    OutputError,
-    Remedy,
-    StsbenchError,
-    UnknownName,
-    suggest,
-)
+from stsbench.core.errors import DataError, OutputError, Remedy, StsbenchError, UnknownName, suggest
 from stsbench.core.names import split_names, split_params
 from stsbench.core.wording import format_some
 from stsbench.data.task import DEFAULT_SUITE, expand_names, tasks_in_order
@@ -159,8 +147,7 @@ def select_results(
         tasks=tasks or [result.task for result in encoders.result_folder.results],
         find_ids=lambda candidate: candidate.find_result_ids(encoders),
     )
-    selected_ids = {result_id for match in matches for result_id in match.ids}
-    return [result for result in encoders.result_folder.all_results if id(result) in selected_ids]
+    return encoders.select({result_id for match in matches for result_id in match.ids})
 
 
 class RequestedTables(NamedTuple):
@@ -215,12 +202,10 @@ def make_requested_tables(
     reference = None
     if significance_against is not None:
         reference = _find_reference(significance_against, added, encoders_of_folder, request)
-    selected = select_results(encoders, encoders_of_folder, catalogue, folder)
-    # By id(), because results cannot be in a set.
-    shown_ids = {id(result) for result in selected}
-    shown_ids |= {id(result) for added_row in added for result in added_row.results}
-    all_results = encoders_of_folder.result_folder.all_results
-    results = [result for result in all_results if id(result) in shown_ids]
+    shown_results = select_results(encoders, encoders_of_folder, catalogue, folder)
+    for added_row in added:
+        shown_results += added_row.results
+    results = encoders_of_folder.select({id(result) for result in shown_results})
     full_request = replace(request, results=results, added=added, reference=reference)
     further_suite = ""
     if table is not None:
@@ -233,10 +218,10 @@ def make_requested_tables(
             further_suite = full_request.own_tasks_beside(shown_suite)
     tables = table_set.tables
     if rows_only and added:
-        # Bold type and ranks stay those of the whole table, whose groups are kept for them. A row
-        # for which the function returns None is dropped.
+        # Bold type and ranks stay those of the whole table, whose groups are kept for them.
         tables = [
             replace(
+                # A row for which the function returns None is dropped.
                 table.map_rows(lambda row: row if row.is_added else None),
                 ranked_groups=table.groups,
             )
@@ -353,10 +338,6 @@ def select_compared_results(
     Raises:
         StsbenchError: An encoder is listed twice, has no results, or is several encoders.
     """
-    if not results_folder.is_dir() and not all(Path(spec).is_dir() for spec in specs):
-        raise OutputError(
-            f"results folder '{results_folder}' does not exist", remedy=Remedy("score")
-        )
     # Reads each folder once, and reports its broken files.
     reader = _FolderReader(catalogue, on_problem)
     task_ids = expand_names(tasks, catalogue) if tasks is not None else []
@@ -375,7 +356,17 @@ def select_compared_results(
         on_problem(problem.message)
     if believed.unverified:
         on_notice(believed.notice)
-    return _sort_believed(results_by_spec, believed.results, catalogue)
+    # By id(), because results cannot be in a set.
+    believed_ids = {id(result) for result in believed.results}
+    # Results of tasks without a position come last.
+    positions = {task: position for position, task in enumerate(tasks_in_order(catalogue))}
+    return {
+        spec: sorted(
+            (result for result in results if id(result) in believed_ids),
+            key=lambda result: positions.get(result.task, len(positions)),
+        )
+        for spec, results in results_by_spec.items()
+    }
 
 
 @dataclass
@@ -467,34 +458,6 @@ def _check_has_results(folder: str) -> None:
             hint="score it, then compare what the results call it",
             remedy=Remedy("score", {"encoder": folder}),
         )
-
-
-def _sort_believed(
-    results_by_spec: dict[str, Sequence[Result]],
-    believed_results: Sequence[Result],
-    catalogue: Catalogue,
-) -> dict[str, Sequence[Result]]:
-    """Return the results of each encoder that were not found wrong, in the order of the tasks.
-
-    Args:
-        results_by_spec: The results of each encoder, by the name or folder that a user wrote.
-        believed_results: The results of all encoders but those whose per-item columns contradict
-            their score.
-        catalogue: The cards, which give the order of the tasks. Results of other tasks come last.
-
-    Returns:
-        The results by the same keys.
-    """
-    # By id(), because results cannot be in a set.
-    believed_ids = {id(result) for result in believed_results}
-    positions = {task: position for position, task in enumerate(tasks_in_order(catalogue))}
-    return {
-        spec: sorted(
-            (result for result in results if id(result) in believed_ids),
-            key=lambda result: positions.get(result.task, len(positions)),
-        )
-        for spec, results in results_by_spec.items()
-    }
 
 
 def parse_added_rows(
@@ -590,10 +553,7 @@ def _parse_added_row(
         is_quoted = len(label) > 1 and label[0] == label[-1] and label[0] in "'\""
         if is_quoted:
             label = label[1:-1]
-        results = [
-            result for result in encoders.result_folder.all_results if id(result) in result_ids
-        ]
-        return AddedRow(name, label, results)
+        return AddedRow(name, label, encoders.select(result_ids))
     return None
 
 
@@ -610,8 +570,8 @@ def _find_first_match(name: str, encoders: EncoderDirectory, resolver: NameResol
     Returns:
         The ids; empty if no meaning has results, or if the name is unclear.
     """
-    # An error is raised for the label of rows in papers' tables of several encoders, or of an
-    # encoder without a card: it stands for no single encoder.
+    # An error if the name is the label of rows in papers' tables of several encoders, or of an
+    # encoder without a card. So it stands for no single encoder.
     with suppress(StsbenchError):
         for candidate in resolver.iter_candidates(name):
             if result_ids := candidate.find_result_ids(encoders):

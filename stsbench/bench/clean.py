@@ -17,19 +17,11 @@ from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.protocols import PlannedTask
 from stsbench.core.errors import DataError, EncoderError, StsbenchError
 from stsbench.core.files import strip_folders
-from stsbench.data.corpora.overlap import (
-    OverlapMatches,
-    find_overlap_matches,
-    load_searched_text,
-)
+from stsbench.data.corpora.overlap import OverlapMatches, find_overlap_matches, load_searched_text
 from stsbench.data.quality import DataToCheck, find_fold_copies, find_leaks
 from stsbench.evaluators.base import Evaluator
 from stsbench.evaluators.registry import make_task_evaluator
-from stsbench.numbers.dependence import (
-    SENTENCE_COLUMNS,
-    read_sentence_ids,
-    sentence_columns,
-)
+from stsbench.numbers.dependence import SENTENCE_COLUMNS, read_sentence_ids, sentence_columns
 from stsbench.numbers.statistics import AGGREGATIONS, MIN_ITEMS, BoolArray, IntArray, subset_indices
 from stsbench.results.folder import Arrays, read_item_columns, write_result
 from stsbench.results.record import MIN_SUBSET_PAIRS, CleanScore, Result, digest_columns

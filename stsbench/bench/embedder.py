@@ -31,12 +31,7 @@ from stsbench.encoders.base import (
     PostProcessor,
     ServedEncoder,
 )
-from stsbench.encoders.engine.drift import (
-    DriftMonitor,
-    Origin,
-    read_environment,
-    short_json_hash,
-)
+from stsbench.encoders.engine.drift import DriftMonitor, Origin, read_environment, short_json_hash
 from stsbench.encoders.engine.embed import Engine, StoredEncoder, transform_embeddings
 from stsbench.encoders.engine.store import EmbeddingStore, StoredEmbeddings
 from stsbench.encoders.fitted import (
@@ -181,7 +176,7 @@ def load_fitting_texts(
         tasks: The tasks, whose data are read already.
         plan: The run.
         on_failure: Called if texts are not available, with the name of the task that they are for
-            (the names of all if the texts are the same for all) and with the error.
+            (empty if the texts are the same for all) and with the error.
 
     Returns:
         For the name of each task the texts, their hash, and whether sentences of the task are among
@@ -200,12 +195,10 @@ def load_fitting_texts(
                     texts_name, task=task.task, catalogue=plan.catalogue, data=plan.data_folder
                 )
             except StsbenchError as error:
-                if not differ_by_task:
-                    all_names = ", ".join(each_task.name for each_task in tasks)
-                    on_failure(all_names, error)
-                    return {}
-                on_failure(task.name, error)
-                continue
+                on_failure(task.name if differ_by_task else "", error)
+                if differ_by_task:
+                    continue
+                return {}
             # Sentences that differ only in case, blanks and punctuation have the same key.
             sentence_keys = set(map(letters_and_digits, sentences))
             digest = texts_sha256(sentences)
@@ -389,16 +382,19 @@ class TaskEmbedder:
         texts_name = name_of_fitting_texts(encoder)
         texts_key = (texts_name, *self.tasks)
 
-        def report(label: str, error: StsbenchError) -> None:
+        def report(task: str, error: StsbenchError) -> None:
             """Report that texts are not available; say for a variant what they are needed for."""
+            name = self.encoder.name
             if find_variant(encoder) is not None and isinstance(error, SourceError):
                 error = SourceError(
                     f"int8 and uint8 take their ranges from '{texts_name}': {error.reason}",
-                    hint="give these data, `data=DIR`, or take others: `params=calibration=target`",
+                    hint="give these data, `data=DIR`, or take others: for all encoders by "
+                    f"`params=calibration=target`, for one by its name, {name}+calibration=target",
                 )
-            self._callbacks.on_failure(label, error)
+            self._callbacks.on_failure(f"{name} on {task}" if task else name, error)
 
-        if shared_state.fitting_texts_key != texts_key:
+        # Texts that were not available are missing for this encoder too, which is to be reported.
+        if not shared_state.fitting_texts or shared_state.fitting_texts_key != texts_key:
             shared_state.fitting_texts = load_fitting_texts(
                 texts_name, self.tasks, self._plan, report
             )

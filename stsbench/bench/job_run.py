@@ -258,6 +258,7 @@ class JobRun:
         # that had no stored result; only they were counted so far.
         n_additional = len(encoder_jobs.cells_to_score) - len(encoder_plan.missing_cells)
         self.tracker.total_cells += n_additional
+        self.context.callbacks.on_outdated(n_additional)
 
     def _accept_current_results(
         self, encoder_plan: EncoderPlan, current_results: Sequence[Result]

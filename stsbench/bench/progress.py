@@ -209,6 +209,8 @@ class RunCallbacks:
     workers."""
     on_scoring: Callable[[str], None] = lambda task: None
     """Called with the name of a task before this process scores it; not for workers."""
+    on_outdated: Callable[[int], None] = lambda n_cells: None
+    """Called with how many earlier results of an encoder no longer count; they are made again."""
     on_result: Callable[[Result], None] = lambda result: None
     """Called with each new Result, but not with those that the results folder already has."""
     on_failure: Callable[[str, Exception], None] = lambda label, error: None
@@ -234,7 +236,8 @@ class RunCallbacks:
 
         It is for an encoder that is scored in this process, as a single job with the id 0. The
         callbacks on embedding, scoring and results update the tracker, call ``on_progress``, and
-        call the originals; all others are the originals.
+        call the originals; that on outdated results does too, but for ``on_progress``. All others
+        are the originals.
 
         Args:
             tracker: Records the progress.
@@ -276,6 +279,10 @@ class RunCallbacks:
             report(f"scoring {task}", cells=1)
             self.on_scoring(task)
 
+        def on_outdated(n_cells: int) -> None:
+            tracker.total_cells += n_cells
+            self.on_outdated(n_cells)
+
         def on_result(result: Result) -> None:
             tracker.finish(0)
             tracker.scored_cells += 1
@@ -283,4 +290,10 @@ class RunCallbacks:
             self.on_progress(tracker)
 
         report("loading")
-        return replace(self, on_embedding=on_embedding, on_scoring=on_scoring, on_result=on_result)
+        return replace(
+            self,
+            on_embedding=on_embedding,
+            on_scoring=on_scoring,
+            on_outdated=on_outdated,
+            on_result=on_result,
+        )

@@ -19,13 +19,7 @@ from stsbench.bench.progress import ProgressTracker, RunCallbacks
 from stsbench.bench.protocols import PlannedTask, load_tasks
 from stsbench.bench.score import find_current_result, is_name_taken, score_tasks
 from stsbench.core import settings
-from stsbench.core.errors import (
-    EncoderError,
-    Interrupted,
-    OutputError,
-    SourceError,
-    StsbenchError,
-)
+from stsbench.core.errors import EncoderError, Interrupted, OutputError, SourceError, StsbenchError
 from stsbench.core.files import remove, remove_stale, write_atomically
 from stsbench.core.names import split_all_params
 from stsbench.core.provenance import read_versions
@@ -35,11 +29,7 @@ from stsbench.data.quality import DataToCheck, check_data, load_local_splits
 from stsbench.encoders.load import FILE_PREFIXES, load_named
 from stsbench.encoders.named import NamedEncoder, shared_suffixes
 from stsbench.evaluators.belief import NO_ITEM_FILE_REASON, believe
-from stsbench.results.folder import (
-    describe_missing_columns,
-    record_current,
-    write_result,
-)
+from stsbench.results.folder import describe_missing_columns, record_current, write_result
 from stsbench.results.record import Result, digest_columns
 
 MAX_LISTED_LANGUAGES = 5

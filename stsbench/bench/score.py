@@ -200,6 +200,8 @@ def score_tasks(
     """
     tasks = list(embedder.tasks)
     current_results = select_current(embedder, earlier, callbacks)
+    n_earlier = sum(result is not None for result in earlier.values())
+    callbacks.on_outdated(n_earlier - len(current_results))
     tasks_to_score = {task for task, seed in earlier if (task, seed) not in current_results}
     # This embeds the missing sentences of the tasks to score. All tasks may decide which sentences
     # share a batch, so that a resumed run has the same batches.

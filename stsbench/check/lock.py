@@ -586,8 +586,7 @@ def read_side(path: Path) -> CheckSide:
         OutputError: There is neither a folder nor a file.
         DataError: The file is not a lock file.
     """
-    # A missing .json file is read as a lock too, because that error says how to make one.
-    if not path.is_dir() and (path.exists() or path.suffix == ".json"):
+    if path.exists() and not path.is_dir():
         return CheckSide(read_lock(path), problems=[])
     folder = read_folder(path)
     # Lost results: in place of the file beside their columns there is none, or a folder.

@@ -25,7 +25,7 @@ from stsbench.cli.printing import (
 from stsbench.cli.tables import print_rows
 from stsbench.cli.wording import describe_error_line, describe_reason, replace_parameters_by_options
 from stsbench.core import settings
-from stsbench.core.errors import DataError, OutputError, StsbenchError, look_up
+from stsbench.core.errors import DataError, OutputError, StsbenchError, look_up, suggest
 from stsbench.core.files import append_line, write_atomically
 from stsbench.core.wording import format_count
 
@@ -172,10 +172,9 @@ def _write_outcome(
         # Nothing was compared, so the rule of comparison only has to be a valid one.
         report = CheckReport(verdicts=[verdict], rule="absolute")
         # Each file is written by itself, so that it is there even if the other one cannot be.
-        with suppress(StsbenchError):
-            _write_reports(report, junit, summary=None)
-        with suppress(StsbenchError):
-            _write_reports(report, None, summary)
+        for files in ((junit, None), (None, summary)):
+            with suppress(StsbenchError):
+                _write_reports(report, *files)
         if not isinstance(error, StsbenchError):
             raise
         return report, error
@@ -245,11 +244,20 @@ def read_cells(
 
     Returns:
         The cells, the problems and the unverified results.
+
+    Raises:
+        OutputError: There is no such folder or file.
     """
     from stsbench.api.selection import filter_side
     from stsbench.check.lock import read_side
     from stsbench.data.task import expand_names
 
+    if not path.exists():
+        similar_names = suggest(str(path), map(str, path.parent.glob("*")))
+        raise OutputError(
+            f"there is no lock file or results folder '{path}'{similar_names or ';'} "
+            "'stsbench lock' makes a lock file, 'stsbench run' a results folder"
+        )
     side = filter_side(encoders, side=read_side(path), catalogue=catalogue, location=path)
     if tasks:
         side = side.select_tasks(expand_names(tasks, catalogue))

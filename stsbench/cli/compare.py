@@ -20,7 +20,6 @@ from stsbench.cli.printing import (
 )
 from stsbench.cli.tables import print_rows
 from stsbench.cli.wording import notes_with_commands
-from stsbench.core.errors import look_up
 from stsbench.plots.labels import figure_width
 
 if TYPE_CHECKING:
@@ -66,8 +65,7 @@ def compare_command(
     typed.forbid_without("--plot", "--width")
     if not results.is_dir() and all(Path(name).is_dir() for name in encoders):
         typed.forbid("where all that is compared are folders", "--results")
-    fmt = choose_format(output, out, as_json=as_json)
-    look_up("format", fmt, {TERMINAL: None, **WRITERS})
+    fmt = choose_format(output, out, WRITERS, as_json=as_json)
     with show_count(CHECKING_LABEL) as progress:
         results_by_encoder = select_compared_results(
             encoders,

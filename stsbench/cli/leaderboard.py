@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from stsbench.core.catalogue import Catalogue
     from stsbench.results.groups import EncoderDirectory
 
-DEFAULT_RESULTS = Path("results")
-"""The suite to show without a name if there are no results."""
 SEEDS_LEGEND = (
     "±: deviation over seeds; scores are means over all seeds that the results folder holds, "
     "where 'stsbench run' shows those of its --seeds"
@@ -80,16 +78,17 @@ def leaderboard_command(
     """
     from stsbench.api.selection import make_requested_tables
     from stsbench.boards.mteb.scores import read_mteb_files
-    from stsbench.boards.render.formats import TERMINAL, check_format, render
+    from stsbench.boards.render.formats import TERMINAL, WRITERS, render
     from stsbench.boards.tables.filters import RowFilter
     from stsbench.boards.tables.layout import check_intervals
-    from stsbench.boards.tables.request import TableRequest, needs_own_results
+    from stsbench.boards.tables.request import DEFAULT_FOLDER, TableRequest, needs_own_results
     from stsbench.boards.tables.table import check_show
 
     # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
-    fmt = check_format(choose_format(output, out, as_json=as_json))
+    fmt = choose_format(output, out, (*WRITERS, *FIGURES), as_json=as_json)
     numbers = check_show(show)
+    shown_intervals = check_intervals(intervals)
     _check_options(TypedOptions.from_context(context), fmt, table, show, out)
     row_filter = RowFilter.from_texts(
         language=language,
@@ -105,7 +104,7 @@ def leaderboard_command(
     needs_results = needs_own_results(
         table, suite, catalogue, numbers, has_imported=mteb is not None, detectable=detectable
     )
-    folder = results or DEFAULT_RESULTS
+    folder = results or DEFAULT_FOLDER
     # Without a folder of results, published and imported rows are shown alone, unless an option
     # requires results.
     is_optional = (mteb is not None or not needs_results) and not (results or encoder or add)
@@ -116,7 +115,7 @@ def leaderboard_command(
             results_folder=folder,
             protocol=protocol,
             show=numbers,
-            mean_intervals=check_intervals(intervals) != "none",
+            mean_intervals=shown_intervals != "none",
             ranks=ranks,
             detectable=detectable,
             imported=read_mteb_files(mteb) if mteb else None,
@@ -154,7 +153,7 @@ def leaderboard_command(
         for board in requested.tables
     ]
     if fmt == TERMINAL:
-        _print_boards(tables, numbers, exact=exact, intervals=check_intervals(intervals))
+        _print_boards(tables, numbers, exact=exact, intervals=shown_intervals)
     elif fmt in FIGURES:
         from stsbench.boards.render.figures import draw_table
 

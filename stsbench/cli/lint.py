@@ -11,13 +11,7 @@ from stsbench.cli import options as opt
 from stsbench.cli.new import parse_roles
 from stsbench.cli.option_values import TypedOptions, choose_format
 from stsbench.cli.overlap import load_tasks
-from stsbench.cli.printing import (
-    UNLIMITED_WIDTH,
-    fold_lines,
-    line_width,
-    print_json,
-    print_text,
-)
+from stsbench.cli.printing import UNLIMITED_WIDTH, fold_lines, line_width, print_json, print_text
 from stsbench.cli.tables import print_records
 from stsbench.core.errors import look_up
 from stsbench.core.wording import format_count, format_some
@@ -59,8 +53,7 @@ def lint_command(
 
     typed = TypedOptions.from_context(context)
     typed.forbid_beside("--json", "--format")
-    output = choose_format(output, None, as_json=as_json)
-    look_up("format", output, dict.fromkeys(("terminal", "markdown", "json")))
+    output = choose_format(output, None, ("markdown", "json"), as_json=as_json)
     for name in ignore:
         look_up("check", name, dict.fromkeys(check.name for check in CHECKS))
     catalogue = opt.make_catalogue(cards)

@@ -11,11 +11,18 @@ from typer import Context
 
 from stsbench.cli.options import MAX_SEED, make_catalogue
 from stsbench.core import settings
-from stsbench.core.errors import SourceError, StsbenchError
+from stsbench.core.errors import SourceError, StsbenchError, look_up
 from stsbench.plots.labels import FIGURES
 
 if TYPE_CHECKING:
     from stsbench.core.catalogue import Catalogue
+
+FORMAT_BY_SUFFIX = {
+    ".tex": "latex",
+    ".md": "markdown",
+    **{f".{name}": name for name in ("html", "csv", "json", *FIGURES)},
+}
+"""The format of a table by the suffix of its file, in lower case."""
 
 
 def resolve_spec(name: str, catalogue: Catalogue | None = None) -> str:
@@ -75,28 +82,38 @@ def resolve_store(store: Path | None, *, no_store: bool) -> Path | Literal["defa
     return None if no_store else store or "default"
 
 
-def choose_format(output: str, out: Path | None, *, as_json: bool) -> str:
+def choose_format(
+    output: str, out: Path | None, formats: Iterable[str], *, as_json: bool = False
+) -> str:
     """Return the format in which to write a table.
 
     * With ``--json`` it is "json".
     * If the user chose a format, it is that.
     * If the table is printed, it is "terminal".
-    * Otherwise the file's suffix decides: html, csv, json, that of a figure, or tex for "latex".
-      For any other suffix it is "markdown".
+    * Otherwise the file's suffix decides, by ``FORMAT_BY_SUFFIX``. For a suffix that is not there
+      it is "markdown".
 
     Args:
         output: The value of ``--format``; "terminal" unless the user chose another.
         out: The file to write; None to print.
+        formats: The formats that the command writes, besides "terminal".
         as_json: Whether ``--json`` was typed.
+
+    Raises:
+        UnknownName: The command does not write this format.
+        StsbenchError: The file's suffix is that of another format than the user chose.
     """
-    if as_json:
-        return "json"
-    if output != "terminal" or out is None:
-        return output
-    suffix = out.suffix.lower().removeprefix(".")
-    if suffix in ("html", "csv", "json", *FIGURES):
-        return suffix
-    return "latex" if suffix == "tex" else "markdown"
+    fmt = "json" if as_json else output
+    # None also for a suffix that stands for no format.
+    format_of_file = FORMAT_BY_SUFFIX.get(out.suffix.lower()) if out else None
+    if out and fmt == "terminal":
+        fmt = format_of_file or "markdown"
+    look_up("format", fmt, dict.fromkeys(("terminal", *formats)))
+    if format_of_file not in (None, fmt):
+        raise StsbenchError(
+            f"--out '{out}' ends as {format_of_file} does, and the format is {fmt}; change one"
+        )
+    return fmt
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -79,8 +79,7 @@ def make_catalogue(folders: Sequence[Path] = ()) -> "Catalogue":
 
 encoder_names = complete_names("baselines", "trainers")
 recipe_names = complete_names("trainers")
-task_names = complete_names("tasks", "suites")
-all_names = complete_names("tasks", "baselines", "trainers", "suites")
+task_names = complete_names("suites", "tasks")
 
 
 def split_repeated_names(parameter: CallbackParam, values: list[str]) -> list[str]:
@@ -167,6 +166,11 @@ _folder, _work, _output = (partial(_option, panel=panel) for panel in (FOLDERS, 
 _many = partial(_option, default_factory=list, show_default=False)
 _names = partial(_many, callback=split_repeated_names)
 _arguments = partial(_argument, default_factory=list, show_default=False)
+_suite = partial(
+    _option,
+    "Suites and tasks to show, comma list; default the first suite that there are results of.",
+    complete=task_names,
+)
 
 
 # What is measured.
@@ -231,22 +235,13 @@ TimedTask = Annotated[
 TaskOfReport = Annotated[
     str | None,
     _option(
-        "The task whose sentences the figures use; default stsb, or the first of another suite.",
+        "The task whose sentences the figures use; default stsb, or the first that is scored.",
         "--tasks -t",
         task_names,
     ),
 ]
-SuiteName = Annotated[
-    str | None,
-    _option(
-        "The suite whose results to show; default one that there are results of.",
-        flags="",
-        complete=complete_names("suites"),
-    ),
-]
-SuiteOfReport = Annotated[
-    str, _option("The suite whose results to show.", flags="", complete=complete_names("suites"))
-]
+SuiteName = Annotated[str | None, _suite("--suite --tasks -t")]
+SuiteOfReport = Annotated[str | None, _suite("--suite")]
 Protocols = Annotated[
     str | None, _option("Protocols, comma list, e.g. simcse or wmean,logreg.", "--protocol -p")
 ]
@@ -442,7 +437,6 @@ TableName = Annotated[
     str | None,
     _option(
         "A table of a paper or of stsbench, or your own TOML file.",
-        flags="",
         complete=complete_names("tables"),
     ),
 ]
@@ -458,7 +452,7 @@ AddedRows = Annotated[
 ]
 SignificanceAgainst = Annotated[
     str | None,
-    _option("Mark measured scores that differ significantly from this encoder's.", flags=""),
+    _option("Mark measured scores that differ significantly from this encoder's."),
 ]
 ShownIntervals = Annotated[
     str,
@@ -606,7 +600,11 @@ KindName = Annotated[
 ]
 Language = Annotated[str | None, _option("Only what is in this language, by its code: en, de, zh.")]
 AnyName = Annotated[
-    str, _argument("A task, suite, encoder, recipe, corpus, table, run or protocol.", all_names)
+    str,
+    _argument(
+        "A task, suite, encoder, recipe, corpus, table, run or protocol.",
+        complete_names("tasks", "baselines", "trainers", "suites"),
+    ),
 ]
 TryHub = Annotated[
     bool,

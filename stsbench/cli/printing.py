@@ -18,10 +18,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stsbench.cli.wording import (
-    describe_error,
-    replace_parameters_by_options,
-)
+from stsbench.cli.wording import describe_error, replace_parameters_by_options
 from stsbench.core import settings
 from stsbench.core.errors import StsbenchError, UnknownName
 from stsbench.core.files import write_atomically

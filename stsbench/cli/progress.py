@@ -27,7 +27,7 @@ from stsbench.cli.printing import (
     show_work,
 )
 from stsbench.cli.wording import describe_error_line
-from stsbench.core.errors import EXIT_BUG, EXIT_USER_ERROR, SourceError, StsbenchError
+from stsbench.core.errors import EXIT_BUG, EXIT_USER_ERROR, StsbenchError
 from stsbench.core.files import append_line, write_atomically
 from stsbench.core.wording import (
     as_one_line,
@@ -59,7 +59,7 @@ class RunProgress:
         failures: The label and the reason of each failure, by the line that is printed for it.
         total_cells: The number of cells of the run.
         n_seeds: The number of evaluation seeds.
-        known_cells: The number of cells whose results existed before the run.
+        known_cells: The number of cells whose results existed before the run and still count.
         scored_cells: The number of cells that the run has scored so far.
     """
 
@@ -88,8 +88,9 @@ class RunProgress:
         self.out = out
         self.log = out / LOG_NAME if out is not None else None
         self.encoder_plans: Sequence[EncoderPlan] = ()
-        self.tasks_without_data: list[str] = []
-        """The tasks without data so far; the first one is reported at once, the rest together."""
+        self.tasks_without_data: list[tuple[str, str]] = []
+        """The tasks without data so far, with the reasons; the first one is reported at once, the
+        rest together."""
         # The messages that were printed, so that each is printed once.
         self.notices: set[str] = set()
         # A cell is one score: an encoder on a task, by a protocol, with a seed. It is known if its
@@ -106,6 +107,7 @@ class RunProgress:
         return RunCallbacks(
             on_plan=self.on_plan,
             on_progress=self.on_progress,
+            on_outdated=self.on_outdated,
             on_result=self.on_result,
             on_failure=self.on_failure,
             on_notice=self.on_notice,
@@ -189,13 +191,11 @@ class RunProgress:
         elif self.display.is_due():
             # Set here, so that the next line is due only after the usual time.
             self.display.last_line_time = time.monotonic()
-            # The jobs of this process, which the line names.
-            own_jobs = []
-            for job in jobs_by_worker.values():
-                if not job.worker:
-                    fraction = f", {job.fraction:.0%}" if job.fraction else ""
-                    own_jobs.append(f"{job.label}{fraction}")
-            line_parts = [*own_jobs, counts, time_left]
+            line_parts = [counts, time_left]
+            # The job of this process, which the line names.
+            if own_job := jobs_by_worker.get(""):
+                fraction = f", {own_job.fraction:.0%}" if own_job.fraction else ""
+                line_parts.insert(0, f"{own_job.label}{fraction}")
             self._print_and_log(
                 "working",
                 "; ".join(filter(None, line_parts)),
@@ -233,6 +233,10 @@ class RunProgress:
             label = shorten_line(f"{worker} {job.label}".strip(), MAX_LABEL)
             self.display.update(worker, job.fraction, 1.0, label=label, status=status)
 
+    def on_outdated(self, n_cells: int) -> None:
+        """Count cells as no longer known, because their encoder now embeds otherwise."""
+        self.known_cells -= n_cells
+
     def on_result(self, result: Result) -> None:
         """Count and print a result that the run has just made.
 
@@ -240,9 +244,6 @@ class RunProgress:
         if its result existed before the run.
         """
         self.scored_cells += 1
-        # A known cell is scored again if its encoder now embeds otherwise. Then it is no longer
-        # known.
-        self.known_cells = min(self.known_cells, self.total_cells - self.scored_cells)
         seed = f" seed {result.eval_seed}" if self.n_seeds > 1 else ""
         n_names = len({plan.name for plan in self.encoder_plans})
         # Encoders that share a name are trainings of one recipe with different seeds.
@@ -291,12 +292,13 @@ class RunProgress:
         line = f"{error_prefix(label, error)}{reason}"
         if line in self.failures:
             return
-        self.failures[line] = label, reason
+        failure = self.failures[line] = label, reason
         # The text is only logged: print_error prints the error below.
         self._print_and_log("failed", f"failed: {line}", is_printed=False, what=label, why=reason)
         is_before_plan = not self.encoder_plans
-        if isinstance(error, SourceError) and is_before_plan:
-            self.tasks_without_data.append(label)
+        # The error of an encoder, on its checkpoint or its texts, does not name it so.
+        if reason.startswith(f"no data for {label} (") and is_before_plan:
+            self.tasks_without_data.append(failure)
             if len(self.tasks_without_data) > 1:
                 return
         if not isinstance(error, StsbenchError):
@@ -311,13 +313,20 @@ class RunProgress:
     def report_tasks_without_data(self) -> None:
         """Print in one line all tasks without data but the first, and empty their list.
 
-        ``self.tasks_without_data`` lists them. The first was printed when it failed.
+        ``self.tasks_without_data`` has their reasons. The first was printed when it failed. The
+        line names the option by which the user gives the files of those that have any.
         """
-        if further_tasks := self.tasks_without_data[1:]:
-            print_error(
-                f"no data either: {', '.join(further_tasks)}; "
-                "'stsbench doctor' shows what is missing where"
-            )
+        further_tasks = self.tasks_without_data[1:]
+        if further_tasks:
+            line = f"no data either: {', '.join(task for task, _ in further_tasks)}"
+            # A reason says which files are missing in the data folder, if any.
+            tasks_of_files = [task for task, reason in further_tasks if "--data DIR" in reason]
+            if tasks_of_files:
+                line += (
+                    "; pass --data DIR (or set STSBENCH_DATA) with the files of "
+                    f"{format_some(tasks_of_files)}"
+                )
+            print_error(line)
         self.tasks_without_data.clear()
 
     def end(self) -> None:

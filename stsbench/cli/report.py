@@ -27,6 +27,7 @@ from stsbench.cli.wording import (
     replace_parameters_by_options,
 )
 from stsbench.core.errors import DataError, StsbenchError
+from stsbench.core.grouping import group_by
 from stsbench.core.names import split_names
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def report_command(
         "alignment, similarity, spectrum, layers, errors, neighbours, robustness, map"
     ),
     tasks: opt.TaskOfReport = None,
-    suite: opt.SuiteOfReport = "sts",
+    suite: opt.SuiteOfReport = None,
     title: opt.Title = "Sentence encoders",
     out: opt.ReportFile = Path("report.html"),
     results: opt.ResultsFolder = Path("results"),
@@ -58,12 +59,7 @@ def report_command(
 
     Example: stsbench report --encoder minilm,glove-6b --out report.html
     """
-    from stsbench.analysis.context import (
-        AnalysisResult,
-        analyse,
-        check_is_one_task,
-        make_analysis,
-    )
+    from stsbench.analysis.context import AnalysisResult, analyse, check_is_one_task, make_analysis
     from stsbench.analysis.report import ReportParts, report_html
     from stsbench.api.results import build_comparison
     from stsbench.boards.tables.request import find_suite
@@ -71,14 +67,14 @@ def report_command(
     # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
     # A wrong name is refused before minutes of work.
-    suite_tasks = find_suite(suite, catalogue).tasks
-    task = tasks or ("stsb" if "stsb" in suite_tasks else suite_tasks[0])
+    if suite:
+        find_suite(suite, catalogue)
     analyses = {name: make_analysis(name, parameters={}) for name in split_names(figures)}
     plan = plan_encoders(
         encoder,
         results,
         catalogue,
-        tasks=task,
+        tasks=tasks or "stsb",
         data=data,
         store=resolve_store(store, no_store=no_store),
     )
@@ -87,25 +83,33 @@ def report_command(
     # What is missing, and why: the report goes on without it.
     missing: list[str] = []
     names_by_spec = _name_encoders(plan, missing)
-    plan = replace(plan, encoders=[*names_by_spec])
     trusted = _read_trusted_results(plan, names_by_spec, suite, missing)
+    plan = replace(plan, encoders=[*names_by_spec])
+    suite_tasks = find_suite(trusted.suite, catalogue).tasks
+    scored_tasks = {result.task for result in trusted.results}
+    figure_tasks = [task for task in suite_tasks if task in scored_tasks] or suite_tasks
+    if not tasks and plan.tasks not in figure_tasks:
+        plan = replace(plan, tasks=figure_tasks[0])
+    # The figures that cannot be made, by the reason.
+    figures_by_reason: dict[str, list[str]] = {}
     analysis_results: list[AnalysisResult] = []
     with show_work() as display:
         for name, analysis in analyses.items() if names_by_spec else ():
-            callbacks = display.make_callbacks(
-                name, on_notice=print_error, on_failure=partial(_add_failure, missing, name)
-            )
-            with _collect_error(name, missing):
-                analysis_results.append(
-                    analyse(name, analysis, plan, parameters={}, callbacks=callbacks)
-                )
-    all_results = [result for group in trusted.by_encoder.values() for result in group]
-    boards = _make_boards(suite, all_results, plan, missing) if all_results else []
+            on_failure = partial(_add_failure, figures_by_reason, name)
+            callbacks = display.make_callbacks(name, on_notice=print_error, on_failure=on_failure)
+            try:
+                result = analyse(name, analysis, plan, parameters={}, callbacks=callbacks)
+                analysis_results.append(result)
+            except StsbenchError as error:
+                on_failure("", error)
+    missing.extend(f"{', '.join(names)}{reason}" for reason, names in figures_by_reason.items())
+    boards = _make_boards(trusted, plan, missing) if trusted.results else []
     comparison = None
-    if len(trusted.by_encoder) > 1:
+    results_by_encoder = group_by(trusted.results, lambda result: result.encoder)
+    if len(results_by_encoder) > 1:
         with _collect_error("comparison", missing):
             comparison = build_comparison(
-                trusted.by_encoder, catalogue, tasks=suite_tasks, all_pairs=True
+                results_by_encoder, catalogue, tasks=suite_tasks, all_pairs=True
             )
             comparison = replace(comparison, notes=notes_with_commands(comparison.notes))
     print_errors("not in the report", missing)
@@ -124,14 +128,11 @@ def report_command(
     write_or_print(report_html(parts), out)
 
 
-def _make_boards(
-    suite: str, results: Sequence[Result], plan: RunPlan, missing: list[str]
-) -> Sequence[Table]:
+def _make_boards(trusted: _TrustedResults, plan: RunPlan, missing: list[str]) -> Sequence[Table]:
     """Return the boards of a suite: tables of encoders by its tasks, one per protocol.
 
     Args:
-        suite: The name of the suite, a named list of tasks.
-        results: The results of all encoders.
+        trusted: The results of all encoders, and the name of the suite, a list of tasks.
         plan: The settings: the cards and the results folder.
         missing: A list of the caller, with lines on what is not in the report. A line is appended
             on results that are in no board, or on why there is no board.
@@ -142,14 +143,14 @@ def _make_boards(
     from stsbench.boards.tables.request import TableRequest
 
     # An error in this block is appended to ``missing``.
-    with _collect_error(f"suite {suite}", missing):
+    with _collect_error(f"suite {trusted.suite}", missing):
         table_set = TableRequest(
             catalogue=plan.catalogue,
-            results=results,
+            results=trusted.results,
             results_folder=plan.results_folder,
             # No published scores beside those of the results.
             show="measured",
-        ).make_boards(suite)
+        ).make_boards(trusted.suite)
         missing.extend(table_set.omitted)
         # In notes, what a user of Python is advised to do becomes a command.
         return [
@@ -159,9 +160,21 @@ def _make_boards(
     return []
 
 
-def _add_failure(missing: list[str], figure: str, label: str, error: Exception) -> None:
-    """Append an error of a figure to what is missing; the label is the encoder's or the task's."""
-    missing.append(f"{figure} of {label}: {describe_error_line(error)}")
+def _add_failure(
+    figures_by_reason: dict[str, list[str]], figure: str, label: str, error: Exception
+) -> None:
+    """Add a figure to those that cannot be made for a reason.
+
+    Args:
+        figures_by_reason: The names of figures by the end of their line, ": reason", to which the
+            figure is added.
+        figure: The name of the figure.
+        label: The encoder that it lacks; empty if it cannot be made at all.
+        error: The reason.
+    """
+    of_label = f" of {label}" if label else ""
+    reason = f"{of_label}: {describe_error_line(error)}"
+    figures_by_reason.setdefault(reason, []).append(figure)
 
 
 @contextmanager
@@ -176,10 +189,11 @@ def _collect_error(label: str, missing: list[str]) -> Iterator[None]:
 class _TrustedResults(NamedTuple):
     """The results that are trusted: those that do not disagree with their per-item columns."""
 
-    by_encoder: dict[str, list[Result]]
-    """By the name that results have for an encoder."""
+    results: Sequence[Result]
     notice: str
     """A line on those that are not verified; empty if there are none."""
+    suite: str
+    """The suite of the report: the user's, or one that there are results of."""
 
 
 def _name_encoders(plan: RunPlan, missing: list[str]) -> dict[str, str]:
@@ -202,7 +216,7 @@ def _name_encoders(plan: RunPlan, missing: list[str]) -> dict[str, str]:
 
 
 def _read_trusted_results(
-    plan: RunPlan, names_by_spec: Mapping[str, str], suite: str, missing: list[str]
+    plan: RunPlan, names_by_spec: Mapping[str, str], suite: str | None, missing: list[str]
 ) -> _TrustedResults:
     """Return the results of some encoders whose score is what their per-item columns give.
 
@@ -212,29 +226,35 @@ def _read_trusted_results(
     Args:
         plan: The settings: the cards and the results folder.
         names_by_spec: The name in results of each encoder, by the user's name of it.
-        suite: The suite of the report, for the command that scores an encoder.
+        suite: The suite that the user names; None for one that there are results of.
         missing: A list of the caller, with lines on what is not in the report. Lines are appended
             on files and encoders that cannot be read, on encoders without results, on older results
             and on those whose score is wrong.
 
     Returns:
-        The current results by the encoder's name, and a line on those that could not be verified.
+        The current results, a line on those that could not be verified, and the suite.
     """
     from stsbench.api.selection import select_results
+    from stsbench.boards.tables.request import TableRequest
+    from stsbench.data.task import DEFAULT_SUITE
     from stsbench.evaluators.belief import believe
     from stsbench.results.folder import read_folder
     from stsbench.results.groups import EncoderDirectory
 
-    by_encoder: dict[str, list[Result]] = {}
+    results: list[Result] = []
     notice = ""
     # An error in this block is appended to ``missing``.
     with _collect_error("results", missing):
         directory = EncoderDirectory(read_folder(plan.results_folder), plan.catalogue)
-        missing.extend(
-            f"results: {problem.message}" for problem in directory.result_folder.problems
-        )
-        # The encoders with current or older results.
-        measured_names = {result.encoder for result in directory.result_folder.all_results}
+        # Their current and older results.
+        stored_results = [
+            result
+            for result in directory.result_folder.all_results
+            if result.encoder in names_by_spec.values()
+        ]
+        guess_suite = TableRequest(catalogue=plan.catalogue, results=stored_results).guess_suite
+        suite = suite or guess_suite() or DEFAULT_SUITE
+        measured_names = {result.encoder for result in stored_results}
         for spec, name in names_by_spec.items():
             with _collect_error("results", missing):
                 if name not in measured_names:
@@ -243,21 +263,19 @@ def _read_trusted_results(
                         f"{shlex.join(['stsbench', 'run', spec, '--tasks', suite])}"
                     )
                     continue
-                by_encoder[name] = select_results(
+                results += select_results(
                     [name],
                     encoders=directory,
                     catalogue=plan.catalogue,
                     location=plan.results_folder,
                 )
-        all_results = [result for results in by_encoder.values() for result in results]
         # On the older results of these encoders; empty if there are none.
-        if omitted_notice := directory.describe_omitted(all_results):
+        if omitted_notice := directory.describe_omitted(results):
             missing.append(omitted_notice)
         with show_count(CHECKING_LABEL) as progress:
             # ``results``: all but those with a wrong score, which are ``problems``.
-            verified = believe(all_results, plan.catalogue, progress)
-        missing.extend(f"results: {problem.message}" for problem in verified.problems)
-        notice = verified.notice
-        for name in by_encoder:
-            by_encoder[name] = [result for result in verified.results if result.encoder == name]
-    return _TrustedResults(by_encoder, notice)
+            verified = believe(results, plan.catalogue, progress)
+        problems = [*directory.result_folder.problems, *verified.problems]
+        missing.extend(f"results: {problem.message}" for problem in problems)
+        results, notice = verified.results, verified.notice
+    return _TrustedResults(results, notice, suite or DEFAULT_SUITE)

@@ -30,7 +30,7 @@ from stsbench.cli.printing import (
 from stsbench.cli.tables import print_rows, print_table
 from stsbench.cli.wording import describe_error_line
 from stsbench.core.cards import RecipeCard
-from stsbench.core.errors import EXIT_USER_ERROR, StsbenchError, look_up
+from stsbench.core.errors import EXIT_USER_ERROR, StsbenchError
 from stsbench.core.wording import format_duration
 from stsbench.encoders.runs import TrainedRun
 
@@ -76,8 +76,7 @@ def reproduce_command(
     TypedOptions.from_context(context).forbid_beside("--dry-run", "--out")
     # "json", that of the file's ending, or TERMINAL without a file. An unknown one is refused here,
     # not after hours of training.
-    fmt = choose_format(TERMINAL, out, as_json=as_json)
-    look_up("format", fmt, {TERMINAL: None, **WRITERS})
+    fmt = choose_format(TERMINAL, out, WRITERS, as_json=as_json)
     # The rows of the table; with ``small`` by small recipes in place of the paper's.
     ablation = load_ablation(table, catalogue, small=small)
     base = resolve_spec(base, catalogue)

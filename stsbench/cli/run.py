@@ -23,6 +23,7 @@ from stsbench.cli.printing import (
 )
 from stsbench.cli.tables import print_rows
 from stsbench.core.errors import StsbenchError
+from stsbench.core.grouping import group_by
 from stsbench.core.wording import format_count, format_duration
 from stsbench.encoders.runs import read_trained_runs, read_unfinished_runs
 from stsbench.plots.labels import figure_width
@@ -418,12 +419,10 @@ def merge_rows(rows: Sequence[list[str]]) -> list[list[str]]:
     """
     if len(rows) <= MAX_FORECAST_ROWS:
         return list(rows)
-    tasks_by_other_cells: dict[tuple[str, ...], list[str]] = {}
-    for encoder, task, *cells in rows:
-        tasks_by_other_cells.setdefault((encoder, *cells), []).append(task)
+    rows_by_other_cells = group_by(rows, lambda row: (row[0], *row[2:]))
     return [
-        [encoder, tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks", *cells]
-        for (encoder, *cells), tasks in tasks_by_other_cells.items()
+        [encoder, group[0][1] if len(group) == 1 else f"{len(group)} tasks", *cells]
+        for (encoder, *cells), group in rows_by_other_cells.items()
     ]
 
 
@@ -463,16 +462,14 @@ def _print_costs(forecasts: Sequence[EncoderForecast]) -> None:
         print_text("; ".join(SYMBOL_LEGENDS[symbol] for symbol in sorted(symbols)))
     for forecast in forecasts:
         if n_tokens := forecast.encoder_plan.tokens_to_send:
-            name = forecast.encoder_plan.name
-            print_text(f"{name}: about {n_tokens:,} tokens go to its server")
+            print_text(f"{forecast.encoder_plan.name}: about {n_tokens:,} tokens go to its server")
     times = [
         seconds
         for forecast in forecasts
         for seconds in (forecast.embedding_seconds, forecast.scoring_seconds)
     ]
-    measured_times = [seconds for seconds in times if seconds is not None]
-    rest = " and what is not measured" if len(measured_times) < len(times) else ""
-    total = _format_seconds(sum(measured_times))
+    rest = " and what is not measured" if None in times else ""
+    total = _format_seconds(sum(filter(None, times)))
     print_text(f"In all about {total}{rest}, by one worker on this machine")
 
 

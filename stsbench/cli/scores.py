@@ -24,11 +24,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.grouping import group_by
 from stsbench.data.task import suites_within
 from stsbench.numbers.statistics import mean_and_deviation
-from stsbench.results.folder import (
-    describe_missing_columns,
-    make_rescore_remedy,
-    without_columns,
-)
+from stsbench.results.folder import describe_missing_columns, make_rescore_remedy, without_columns
 from stsbench.results.groups import group_by_encoder, seed_means, suite_mean
 from stsbench.results.record import MIN_SUBSET_PAIRS, Result, common_clean_scores
 from stsbench.results.signature import format_signature, protocol_part
@@ -141,18 +137,11 @@ def _group_seeds(results: Sequence[Result], catalogue: Catalogue) -> list[Scored
         For each printed name, task and split the results, one per seed. Encoders and tasks are in
         the order of their first result.
     """
-    # By id(), because results cannot be keys of a dict. Each result belongs to one group.
-    name_by_result_id = {
-        id(result): group.name
-        for group in group_by_encoder(results, catalogue)
-        for result in group.results
-    }
-    results_by_name = group_by(results, lambda result: name_by_result_id[id(result)])
     return [
-        ScoredTask(name, results_of_seeds)
-        for name, encoder_results in results_by_name.items()
+        ScoredTask(group.name, results_of_seeds)
+        for group in group_by_encoder(results, catalogue)
         for results_of_seeds in group_by(
-            encoder_results, lambda result: (result.task, result.split)
+            group.results, lambda result: (result.task, result.split)
         ).values()
     ]
 

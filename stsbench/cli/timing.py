@@ -23,7 +23,7 @@ from stsbench.cli import options as opt
 from stsbench.cli.option_values import TypedOptions, choose_format, parse_assignments
 from stsbench.cli.printing import show_work, write_or_print
 from stsbench.cli.tables import print_table
-from stsbench.core.errors import CardError, look_up
+from stsbench.core.errors import CardError
 from stsbench.core.provenance import processor, versions
 from stsbench.core.wording import format_count
 
@@ -78,8 +78,8 @@ def timing_command(
 
     # All cards: TOML files that describe tasks, encoders and recipes, the user's among them.
     catalogue = opt.make_catalogue(cards)
-    output = choose_format(output, out, as_json=False)
-    _check_options(context, encoder, recipe, output)
+    output = choose_format(output, out, ("markdown", "json"))
+    _check_options(context, encoder, recipe)
     params = parse_assignments(assign)
     names = NameResolver(catalogue)
     base = names.resolve_spec(base)
@@ -135,23 +135,19 @@ def timing_command(
         write_or_print(to_markdown([to_layout(report)]), out)
 
 
-def _check_options(
-    context: opt.Context, encoders: Sequence[str], recipes: Sequence[str], output: str
-) -> None:
-    """Raise StsbenchError for an option that would have no effect, or an unknown format.
+def _check_options(context: opt.Context, encoders: Sequence[str], recipes: Sequence[str]) -> None:
+    """Raise StsbenchError for an option that would have no effect.
 
     Args:
         context: Typer's context of the command, which knows what the user has typed.
         encoders: The encoders to time; empty if the user named none.
         recipes: The recipes to time; empty if the user named none.
-        output: The format of the output.
     """
     typed = TypedOptions.from_context(context)
     # If the user named neither, default encoders and recipes are timed, and all options count.
     # forbid raises the error if any of the options behind the condition was typed.
     if encoders and not recipes:
         typed.forbid("without --recipe", "--base", "--text", "--corpora", "--steps", "--device")
-    look_up("format", output, dict.fromkeys(("terminal", "markdown", "json")))
 
 
 def _plan_training(

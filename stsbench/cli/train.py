@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +38,6 @@ from stsbench.encoders.runs import RUN_FILE, TrainedRun, find_last_checkpoint
 
 if TYPE_CHECKING:
     from stsbench.recipes.train_plan import TrainPlan
-    from stsbench.recipes.trainer import TrainingForecast
 
 RESUME_OPTIONS = (
     "--name", "--base", "--set", "--text", "--keep", "--corpora", "--data", "--out", "--cards",
@@ -327,38 +326,6 @@ def _run_row(run: TrainedRun) -> list[str]:
     ]
 
 
-def _check_training(plan: TrainPlan) -> tuple[TrainingForecast | None, Mapping[str, str]]:
-    """Load all that a training needs and forecast its length, or find out what is missing for it.
-
-    Args:
-        plan: The training.
-
-    Returns:
-        If all can be loaded, the forecast, and nothing missing. Otherwise no forecast (None), and a
-        message by each requirement that is missing, such as the base model or the corpus.
-
-    Raises:
-        StsbenchError: The training fails for another reason than that something is missing.
-    """
-    from stsbench.recipes.train_plan import find_missing
-    from stsbench.recipes.trainer import load_trainer
-
-    try:
-        return load_trainer(plan).forecast(), {}
-    except StsbenchError as error:
-        # find_missing tries to load each input, and returns the errors of those that cannot be.
-        errors_by_requirement = find_missing(plan)
-        # If the error is for another reason, it is raised on.
-        is_for_missing = str(error) in map(str, errors_by_requirement.values())
-        if not is_for_missing:
-            raise
-        messages = {
-            requirement: describe_error_line(problem)
-            for requirement, problem in errors_by_requirement.items()
-        }
-        return None, messages
-
-
 def _forecast_runs(plans: Sequence[TrainPlan], timing_command: str, *, as_json: bool) -> int:
     """Print how long a recipe's trainings are, or what is missing for them; return the exit code.
 
@@ -369,24 +336,35 @@ def _forecast_runs(plans: Sequence[TrainPlan], timing_command: str, *, as_json: 
 
     Returns:
         2 if something is missing, else 0.
+
+    Raises:
+        StsbenchError: The training fails for another reason than that something is missing.
     """
     from stsbench.cli.show import recipe_values
-    from stsbench.recipes.train_plan import summarise_plan, uses_training_loop
+    from stsbench.recipes.train_plan import find_missing, summarise_plan, uses_training_loop
+    from stsbench.recipes.trainer import load_trainer
 
     plan = plans[0]
     seeds = [plan.seed for plan in plans]
-    forecast, missing = _check_training(plan)
+    missing: dict[str, str] = {}
     # The forecast is printed: corpus, steps, validations, parameters, device and time. If something
     # is missing, there is no forecast, and the plan's settings are printed.
-    if forecast is not None:
+    try:
+        forecast = load_trainer(plan).forecast()
+    except StsbenchError as error:
+        # What is missing, with its message: find_missing tries to load each input.
+        missing = {need: describe_error_line(why) for need, why in find_missing(plan).items()}
+        # An error for another reason is raised on.
+        if describe_error_line(error) not in missing.values():
+            raise
+        values_by_key = summarise_plan(plan, recipe_values(plan.name, plan.card))
+        labels_and_values = [[key, value] for key, value in values_by_key.items()]
+    else:
         values_by_key = msgspec.to_builtins(forecast)
         labels_and_values = forecast.lines()
         if forecast.seconds is None and uses_training_loop(plan.card):
             # The last line is on the time, which is unknown.
             labels_and_values[-1][-1] += f"; '{timing_command}' measures some steps"
-    else:
-        values_by_key = summarise_plan(plan, recipe_values(plan.name, plan.card))
-        labels_and_values = [[key, value] for key, value in values_by_key.items()]
     if as_json:
         report = {"recipe": plan.name, "seeds": seeds, **values_by_key}
         if missing:

@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from stsbench.cli import options as opt
 from stsbench.cli.option_values import find_data_folder
-from stsbench.cli.printing import (
-    print_errors,
-    print_json,
-    print_paragraph,
-    print_text,
-    show_count,
-)
+from stsbench.cli.printing import print_errors, print_json, print_paragraph, print_text, show_count
 from stsbench.cli.wording import describe_reason
 from stsbench.core.grouping import group_by
 from stsbench.core.wording import shorten

@@ -591,21 +591,23 @@ def trained_digest(
     other_base: Mapping[str, str] | None,
     files: Mapping[str, str],
     corpus: str,
+    code: str = "",
 ) -> str:
     """Return the hashes of a trained encoder's recipe and inputs as ``A started from B``.
 
     ``A`` is the sha256 of the recipe. ``B`` is the sha256 of the model files that training started
-    from and of the training text. The seed is in neither, so encoders that differ only by their
-    seed have the same value.
+    from, of the training text, and of the code of a user's own method. The seed is in neither, so
+    encoders that differ only by their seed have the same value.
 
     Args:
         card: The recipe: the settings of the training.
         other_base: ``files`` if these are not the base model that the recipe names; else None.
         files: The sha256 of each model file that training started from, by file name.
         corpus: The sha256 of the training text.
+        code: The sha256 of each file of the method's code; empty for a method of stsbench.
     """
     recipe_hash = recipe_digest(card, other_base=other_base)
-    inputs_hash = _sha256_of_json([files, corpus])
+    inputs_hash = _sha256_of_json([files, corpus, code] if code else [files, corpus])
     return f"{recipe_hash}{STARTED_FROM}{inputs_hash}"
 
 

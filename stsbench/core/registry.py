@@ -11,13 +11,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from stsbench.core.errors import (
-    StsbenchError,
-    UnknownName,
-    catch_exit,
-    look_up,
-    suggest,
-)
+from stsbench.core.errors import StsbenchError, UnknownName, catch_exit, look_up, suggest
 from stsbench.core.wording import as_one_line
 
 

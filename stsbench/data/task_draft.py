@@ -39,20 +39,9 @@ from stsbench.data.recognition import (
     find_tables,
     splits_in_name,
 )
-from stsbench.data.splits import (
-    CaptionSplit,
-    ContrastSplit,
-    PairSplit,
-    Split,
-    count_characters,
-)
+from stsbench.data.splits import CaptionSplit, ContrastSplit, PairSplit, Split, count_characters
 from stsbench.data.task import load_split
-from stsbench.data.user_tables import (
-    ScoreSettings,
-    check_targets,
-    describe_reading,
-    find_languages,
-)
+from stsbench.data.user_tables import ScoreSettings, check_targets, describe_reading, find_languages
 
 KEY_COMMENTS = {
     "name": "what tables print",

@@ -188,9 +188,9 @@ class TorchBackend:
     def load_model(self, network: Network) -> Any:  # noqa: ANN401 - transformers is untyped
         """Load a model for inference on this backend's device.
 
-        On a CPU its linear layers are packed for faster products, unless it does not run with
-        packed layers. On an accelerator it computes no padding if possible; otherwise
-        ``self.padding_reason`` says why it does.
+        On a CPU its linear layers are packed if that makes products faster on this processor and
+        the model runs with packed layers. On an accelerator it computes no padding if possible;
+        otherwise ``self.padding_reason`` says why it does.
 
         Args:
             network: The function ``load`` that makes the model, and the outputs it must have.
@@ -201,11 +201,19 @@ class TorchBackend:
         Raises:
             EncoderError: The network cannot be loaded.
         """
-        from stsbench.encoders.transformer.cpu_kernels import pack_linears, runs_on_tokens
+        from stsbench.encoders.transformer.cpu_kernels import (
+            is_packing_faster,
+            keep_freed_memory,
+            pack_linears,
+            runs_on_tokens,
+        )
         from stsbench.encoders.transformer.flat import find_attention, try_omitting_padding
 
         model = network.load(self.dtype).to(self.torch_device)
         if self.torch_device.type == "cpu":
+            keep_freed_memory()
+            if not is_packing_faster(self.dtype):
+                return model
             # In place; then it is tried on two tokens whether the model still runs.
             pack_linears(model)
             if not runs_on_tokens(model):

@@ -10,11 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from stsbench.core import settings
-from stsbench.core.errors import (
-    CardError,
-    EncoderError,
-    SourceError,
-)
+from stsbench.core.errors import CardError, EncoderError, SourceError
 from stsbench.encoders.allowed import (
     ALLOWED_KEYS_BY_MODULE,
     SENTENCE_BERT_CONFIGS,

@@ -71,6 +71,8 @@ class TrainedRun(msgspec.Struct, frozen=True, kw_only=True):
     base_files: dict[str, str] = {}
     """The hashes of the base's files, by name."""
     corpus: _Corpus = _Corpus()
+    code: str = ""
+    """The hashes of the code of a user's own method; empty for a method of stsbench."""
     overlap: dict[str, Overlap] = {}
     """How the training text overlaps each task's test sentences."""
     chosen: _SelectedCheckpoint | None = None
@@ -103,13 +105,16 @@ class TrainedRun(msgspec.Struct, frozen=True, kw_only=True):
         """The hashes that its results carry, ``A started from B``.
 
         ``A`` is that of the recipe, and of the base's files if the user replaced the base, which is
-        the checkpoint that the training started from. ``B`` is of the base's files and the text.
+        the checkpoint that the training started from. ``B`` is of the base's files, the text, and
+        the code of a user's own method.
         """
         card = self.card
         other_base = self.base_files if self._has_other_base(card) else None
         # If the run drew only some rows, `drawn_from` is the hash of the whole text, else empty.
         text_hash = self.corpus.drawn_from or self.corpus.sha256
-        return trained_digest(card, other_base=other_base, files=self.base_files, corpus=text_hash)
+        return trained_digest(
+            card, other_base=other_base, files=self.base_files, corpus=text_hash, code=self.code
+        )
 
     def _has_other_base(self, card: RecipeCard) -> bool:
         """Return whether the user replaced the recipe's base by another one.
@@ -244,6 +249,10 @@ STATE_FILE = "checkpoints/last.safetensors"
 """The state that a method which trains itself resumes from."""
 
 
+OTHER_CODE = "method: its code has changed since then"
+"""How a run differs from an earlier one by the same recipe if a user's own method was edited."""
+
+
 class TrainingStart(msgspec.Struct, frozen=True, kw_only=True):
     """The facts that decide the weights of a run, and the command that began it."""
 
@@ -258,6 +267,8 @@ class TrainingStart(msgspec.Struct, frozen=True, kw_only=True):
     """The fingerprints of other encoders whose embeddings it learns from, by name."""
     devices: int = 1
     """The number of devices that it is trained on."""
+    code: str = ""
+    """The hashes of the code of a user's own method; empty for a method of stsbench."""
     command: str = ""
     """The command that began it; empty if it is not known."""
 
@@ -304,6 +315,8 @@ class TrainingStart(msgspec.Struct, frozen=True, kw_only=True):
         recipe_difference = describe_recipe_difference(earlier.recipe, self.recipe)
         if recipe_difference:
             return recipe_difference
+        if earlier.code != self.code:
+            return OTHER_CODE
         if earlier.base != self.base:
             return "base"
         if earlier.corpus != self.corpus:

@@ -14,6 +14,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from stsbench.core.errors import DataError, ProtocolError, suggest
+from stsbench.core.wording import format_count
 from stsbench.data.splits import ContrastSplit, Split
 from stsbench.encoders.base import Embed
 from stsbench.evaluators.base import ItemColumns, Scores, compare_sides, read_pair_scores
@@ -110,10 +111,10 @@ class ContrastEvaluator:
         is_tied = ~is_correct & (margins >= -TIE_TOLERANCE).all(axis=0)
         notes = []
         if zero_vectors:
-            notes.append(f"{zero_vectors} items hold a zero vector, which has similarity 0")
+            notes.append(f"{format_count(zero_vectors, 'item')} with a zero vector: similarity 0")
         n_tied = int(is_tied.sum())
         if n_tied:
-            notes.append(f"{n_tied} items are ties, which count as wrong")
+            notes.append(f"{format_count(n_tied, 'tie')}, counted as wrong")
         return replace(scores, zero_vectors=zero_vectors, notes=tuple(notes))
 
     def recompute(self, items: ItemColumns) -> Scores:

@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from stsbench.core.errors import DataError, EncoderError, ProtocolError, suggest
+from stsbench.core.wording import format_count
 from stsbench.data.splits import PairSplit, Split
 from stsbench.encoders.base import Embed
 from stsbench.evaluators.base import (
@@ -164,7 +165,9 @@ class StsEvaluator:
             )
         zero_vectors = int(similarities["similarity"].has_zero_vector.sum())
         if zero_vectors:
-            notes.insert(0, f"{zero_vectors} pairs hold a zero vector and have similarity 0")
+            notes.insert(
+                0, f"{format_count(zero_vectors, 'pair')} with a zero vector: similarity 0"
+            )
         return replace(result, scores=scores, zero_vectors=zero_vectors, notes=tuple(notes))
 
     @property

@@ -9,13 +9,8 @@ from stsbench.core.cards import Overlap
 from stsbench.data.task import is_available_locally, load_task
 from stsbench.encoders.checkpoint import Checkpoint
 from stsbench.encoders.named import NamedEncoder
-from stsbench.encoders.runs import (
-    RUN_FILE,
-    TrainedRun,
-)
-from stsbench.recipes.train_plan import (
-    TrainPlan,
-)
+from stsbench.encoders.runs import RUN_FILE, TrainedRun
+from stsbench.recipes.train_plan import TrainPlan
 
 if TYPE_CHECKING:
     from stsbench.data.corpora.corpus import Corpus

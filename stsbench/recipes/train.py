@@ -38,8 +38,10 @@ from stsbench.core.parameters import (
 from stsbench.core.registry import Registry
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.checkpoint import find_checkpoint
+from stsbench.encoders.engine.drift import code_hashes
 from stsbench.encoders.load import load_run
 from stsbench.encoders.runs import (
+    OTHER_CODE,
     RUN_FILE,
     START_FILE,
     TrainedRun,
@@ -58,13 +60,10 @@ from stsbench.recipes.train_plan import (
     uses_training_loop,
 )
 from stsbench.recipes.trainer import Trainer, load_trainer
+from stsbench.training.methods.registry import METHODS
 
 if TYPE_CHECKING:
-    from stsbench.training.learner import (
-        OnProgress,
-        TrainingOutcome,
-        TrainingProgress,
-    )
+    from stsbench.training.learner import OnProgress, TrainingOutcome, TrainingProgress
 
 
 @validate_arguments(
@@ -227,16 +226,19 @@ def find_finished_run(plan: TrainPlan) -> TrainedRun | None:
         plan: The plan, which names the folder.
 
     Raises:
-        OutputError: The folder holds a run with another recipe, start or text than the plan's.
+        OutputError: The folder holds a run of another recipe, start, text or code.
         EncoderError: The record is broken.
     """
     if plan.fresh or not (plan.folder / RUN_FILE).is_file():
         return None
     finished = TrainedRun.read(plan.folder)
+    # Hashes of code that is not stsbench's. Runs of earlier versions did not record it.
+    code = finished.code and code_hashes(METHODS.load(plan.card.method))
     # The first difference as text; empty if there is none. ``deciding_tables`` returns the parts of
     # a recipe that decide what is trained.
     difference = (
         describe_recipe_difference(deciding_tables(finished.card), deciding_tables(plan.card))
+        or (OTHER_CODE if finished.code != code else "")
         or _describe_other_base(plan, finished)
         or _describe_other_text(plan, finished)
     )
@@ -332,6 +334,7 @@ def _write_start(plan: TrainPlan, trainer: Trainer) -> None:
         corpus=trainer.corpus.sha256,
         teachers=trainer.teachers.fingerprints(),
         devices=plan.processes.ranks,
+        code=trainer.code,
         command=plan.command,
     )
     if find_last_checkpoint(plan.folder) is not None and not plan.fresh:
@@ -411,6 +414,7 @@ def _write_record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -
         "seed": plan.seed,
         "card": msgspec.to_builtins(plan.card),
         "given_base": plan.base,
+        **({"code": trainer.code} if trainer.code else {}),
         **({"base_files": trainer.base.file_hashes()} if trainer.base else {}),
         **({"teachers": teachers.fingerprints()} if teachers.encoders else {}),
         "corpus": {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -16,23 +16,17 @@ from stsbench.core.registry import Registry
 from stsbench.core.wording import format_duration
 from stsbench.encoders.base import FittableEncoder
 from stsbench.encoders.checkpoint import Checkpoint
+from stsbench.encoders.engine.drift import code_hashes
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.load import load_named
 from stsbench.encoders.named import NamedEncoder
 from stsbench.encoders.runs import read_trained_runs
-from stsbench.recipes.train_plan import (
-    TrainPlan,
-)
+from stsbench.recipes.train_plan import TrainPlan
 from stsbench.training.methods.registry import METHODS
 
 if TYPE_CHECKING:
     from stsbench.data.corpora.corpus import Corpus
-    from stsbench.training.learner import (
-        OnProgress,
-        TeacherEmbeddings,
-        TrainingOutcome,
-        Validate,
-    )
+    from stsbench.training.learner import OnProgress, TeacherEmbeddings, TrainingOutcome, Validate
     from stsbench.training.loop.gather import ProcessGroup
 
 
@@ -140,6 +134,8 @@ class Trainer(ABC):
     """The checkpoint that training starts from; None if it starts from nothing."""
     teachers: TeacherEncoders = TeacherEncoders()
     device: str = "cpu"
+    code: str = ""
+    """The hashes of the code of a user's own method; empty for a method of stsbench."""
 
     @classmethod
     @abstractmethod
@@ -203,4 +199,4 @@ def load_trainer(plan: TrainPlan) -> Trainer:
     """Return the trainer for a plan's method, with everything loaded; see Trainer.prepare."""
     method = METHODS.load(plan.card.method)
     trainer: Trainer = TRAINERS.load_own(method.trainer).prepare(plan, method)
-    return trainer
+    return replace(trainer, code=code_hashes(method))

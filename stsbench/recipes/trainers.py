@@ -27,17 +27,9 @@ from stsbench.recipes.train_plan import (
     read_columns,
 )
 from stsbench.recipes.trainer import TeacherEncoders, Trainer, TrainingForecast
-from stsbench.training.learner import (
-    Learner,
-    OnProgress,
-    TrainingOutcome,
-    Validate,
-)
+from stsbench.training.learner import Learner, OnProgress, TrainingOutcome, Validate
 from stsbench.training.loop import loop
-from stsbench.training.loop.batches import (
-    BatchPlan,
-    check_workers,
-)
+from stsbench.training.loop.batches import BatchPlan, check_workers
 from stsbench.training.loop.optimisers import OPTIMISERS, SCHEDULES
 from stsbench.training.loop.selection import LoopSettings, is_validation_due
 from stsbench.training.student import Student, dropout_rates

@@ -6,6 +6,7 @@ A state is weights, settings, and the versions of the packages that compute.
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -290,6 +291,10 @@ class EncoderDirectory:
         first_match = next(filter(None, matches), [])
         return [result for group in first_match for result in group.results]
 
+    def select(self, ids: Collection[int]) -> list[Result]:
+        """Return the current and older results with these Python ``id``, in the folder's order."""
+        return [result for result in self.result_folder.all_results if id(result) in ids]
+
     def require_one_encoder(self, spec: str, results: Sequence[Result]) -> Sequence[Result]:
         """Return the results, after checking that one encoder in one state made them all.
 
@@ -324,8 +329,8 @@ class EncoderDirectory:
             )
         return results
 
-    def count_omitted(self, shown_results: Iterable[Result]) -> dict[str, int]:
-        """Count the older results that a table leaves out.
+    def describe_omitted(self, shown_results: Iterable[Result]) -> str:
+        """Return a note on the older results that a table leaves out; empty if there are none.
 
         For a result that is shown, the older ones are those of the same encoder, task, split,
         protocol and seeds, made when the encoder had other weights, settings or package versions.
@@ -333,10 +338,6 @@ class EncoderDirectory:
         Args:
             shown_results: The results that the table shows, which are not counted. Only for current
                 ones among them are older results counted.
-
-        Returns:
-            The number of omitted results by the name of the encoder and its state in tables, for
-            example ``final [3f2a1b]``; encoders without any are not in it.
         """
         # By id(), because results cannot be in a set.
         shown_ids = {id(result) for result in shown_results}
@@ -348,21 +349,13 @@ class EncoderDirectory:
             for result in self.result_folder.older
             if result.cell_key in cell_keys and id(result) not in shown_ids
         }
-        counts: dict[str, int] = {}
-        for group in self.groups:
-            count = sum(id(result) in omitted_ids for result in group.results)
-            if count:
-                counts[group.name] = count
-        return counts
-
-    def describe_omitted(self, shown_results: Iterable[Result]) -> str:
-        """Return a note on the older results that a table leaves out; empty if there are none.
-
-        Args:
-            shown_results: The results that the table shows.
-        """
-        # By the name of the encoder and its state in tables.
-        counts = self.count_omitted(shown_results)
+        # By the name of the encoder and its state in tables, for example ``final [3f2a1b]``.
+        counts = Counter(
+            group.name
+            for group in self.groups
+            for result in group.results
+            if id(result) in omitted_ids
+        )
         if not counts:
             return ""
         n_omitted = sum(counts.values())

@@ -29,12 +29,7 @@ from stsbench.core.wording import as_one_line
 from stsbench.encoders.runs import TrainedRun, UnfinishedRun
 from stsbench.recipes.ray_training import check_shared
 from stsbench.studies.sweep import Sweep, SweepScore, SweepState
-from stsbench.studies.trials import (
-    Trial,
-    TrialCallbacks,
-    carry_out_trial,
-    plan_trials,
-)
+from stsbench.studies.trials import Trial, TrialCallbacks, carry_out_trial, plan_trials
 
 if TYPE_CHECKING:
     from stsbench.training.learner import OnProgress, TrainingProgress

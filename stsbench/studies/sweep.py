@@ -32,11 +32,7 @@ from stsbench.studies.search import (
     propose_setting,
     setting_at,
 )
-from stsbench.studies.trials import (
-    Trial,
-    TrialEnvironment,
-    plan_trials,
-)
+from stsbench.studies.trials import Trial, TrialEnvironment, plan_trials
 from stsbench.training.methods.registry import METHODS
 
 if TYPE_CHECKING:

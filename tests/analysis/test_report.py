@@ -96,6 +96,23 @@ def test_the_page_asks_for_nothing_and_has_no_errors(report, page, look: dict[st
     assert page.complaints() == []
 
 
+@pytest.mark.parametrize("width", [1300, 420])
+def test_only_a_page_with_rows_offers_to_search_them_below_its_title(report, page, width, tmp_path):
+    empty = tmp_path / "empty.html"
+    parts = ReportParts(title="Mine", boards=[], comparison=None, figures=[], missing=["all"])
+    empty.write_text(report_html(parts), encoding="utf-8")
+    ids = ("search", "status", "filters", "empty")
+    bottoms = f"{list(ids)}.map((id) => document.getElementById(id).getBoundingClientRect().bottom)"
+    page.open(report, width=width)
+    title = page.run("document.querySelector('h1').getBoundingClientRect().bottom")
+    assert all(bottom > title for bottom in page.run(bottoms)[:3])
+    assert page.run("document.querySelectorAll('h1').length") == 1
+    assert page.run("document.querySelector('caption').getBoundingClientRect().height") > 10
+    page.open(empty, width=width)
+    # What is hidden has no height.
+    assert page.run(bottoms) == [0] * len(ids)
+
+
 def test_pictures_are_there_and_fit_and_dark_is_dark(report, page):
     page.open(report, width=390, dark=True)
     assert page.run("[...document.images].every((one) => one.complete && one.naturalWidth > 100)")

@@ -267,6 +267,9 @@ def test_significance_against_marks_what_compare_calls_significant(stsbench, tmp
     for name, symbol in symbols.items():
         assert ("↓" in lines[name]) == bool(symbol)
     assert "↓" not in lines["a"]
+    assert "Holm's correction over 2 tests on tasks\n" in stsbench.fine(
+        *board, "--format", "markdown"
+    )
     read = stsbench.json(*board)
     cells = {
         row["label"]: row["cells"]["mr"].get("significance") for row in read[0]["groups"][0]["rows"]

@@ -11,7 +11,8 @@ import pytest
 
 from stsbench.analysis.context import ANALYSES
 from stsbench.cli.analyze import analyze_command
-from tests.cli.commands import HASHED
+from tests.cli.commands import HASHED, make_own
+from tests.hub_server import unplug
 
 QUICK = ("--tasks", "quickstart-en", "--no-store")
 
@@ -83,6 +84,27 @@ def test_figures_use_a_task_of_the_suite_if_none_is_named(stsbench, tmp_path):
     assert 'id="figure-similarity"' in text and "quickstart-en" in text
 
 
+def test_a_report_is_of_the_tasks_that_there_are_results_of(stsbench, tmp_path):
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
+    own = make_own(tmp_path)
+    stsbench.fine("run", *HASHED, "--tasks", "table", *own.options())
+    stsbench.fine("report", *HASHED, *own.options(), "--figures", "similarity")
+    text = (tmp_path / "report.html").read_text()
+    assert "similarity: table (test)" in text and '<table id="t1"' in text
+
+
+def test_figures_that_lack_the_same_are_on_one_line(stsbench, tmp_path, monkeypatch):
+    unplug(monkeypatch)
+    monkeypatch.delenv("STSBENCH_DATA", raising=False)
+    stsbench.fine("run", *HASHED, "--tasks", "quickstart-en")
+    code, _, err = stsbench("report", *HASHED, "-t", "stsb", "--figures", "similarity,errors,map")
+    (line,) = err.splitlines()
+    assert code == 0
+    assert line.startswith(
+        "stsbench: not in the report: similarity, errors, map: no data for stsb (test): "
+    )
+
+
 def test_where_there_is_nothing_no_page_is_written(stsbench, tmp_path):
     code, out, err = stsbench("report", *HASHED, *OF_REPORT, "--figures", "layers")
     assert (code, out) == (2, "")
@@ -133,8 +155,7 @@ def test_encoders_that_give_no_figure_leave_those_of_the_others(stsbench, tmp_pa
     assert [line.removeprefix("stsbench: not in the report: ") for line in err.splitlines()] == [
         "scores.npy: 'scores.npy' is a file, not an encoder; if it holds embeddings, give "
         "file:scores.npy",
-        f"similarity of similarities:scores.npy: {problem}",
-        f"spectrum of similarities:scores.npy: {problem}",
+        f"similarity, spectrum of similarities:scores.npy: {problem}",
     ]
     text = (tmp_path / "report.html").read_text()
     assert 'id="figure-similarity"' in text and 'id="figure-spectrum"' in text

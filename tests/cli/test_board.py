@@ -111,14 +111,36 @@ def test_a_files_ending_says_its_format(stsbench, tmp_path):
         assert stsbench.fine("leaderboard", "--table", "simcse-5", "--out", out) == f"wrote {out}\n"
         assert out.read_text().lstrip().startswith(text)
     assert json.loads((tmp_path / "t.json").read_text())
-    stsbench.fine("leaderboard", "--table", "simcse-5", "--format", "csv", "--out", "t.md")
-    assert Path("t.md").read_text().startswith("table,")
+    stsbench.fine("leaderboard", "--table", "simcse-5", "--format", "csv", "--out", "t.txt")
+    assert Path("t.txt").read_text().startswith("table,")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ("--format pdf --out t.png", "'t.png' ends as png does, and the format is pdf"),
+        ("--format html --out t.svg", "'t.svg' ends as svg does, and the format is html"),
+        ("--format latex --out t.MD", "'t.MD' ends as markdown does, and the format is latex"),
+        ("--json --out t.csv", "'t.csv' ends as csv does, and the format is json"),
+        ("--format pfd --out t.pdf", "unknown format 'pfd'; did you mean 'pdf'"),
+    ],
+)
+def test_a_format_that_the_files_ending_contradicts_is_refused(
+    stsbench, tmp_path, options, problem
+):
+    board = ("leaderboard", "--table", "simcse-5")
+    assert problem in stsbench.refused(*board, *options.split())
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_task_is_a_suite_of_one_and_results_of_others_are_named(stsbench, tmp_path):
     write_result(make_result("minilm", "quickstart-en", 0.75), tmp_path)
     board = stsbench.fine("leaderboard", "--results", tmp_path, "--suite", "quickstart-en")
     assert "75.00" in board and "Avg." not in board
+    # A suite and a task are typed as for other commands, too.
+    for option in ("--tasks", "-t"):
+        tasks = (option, "quickstart-en")
+        assert stsbench.fine("leaderboard", "--results", tmp_path, *tasks) == board
     # Without a suite, one is shown that there are results of.
     board = stsbench.fine("leaderboard", "--results", tmp_path)
     assert "Quickstart, protocol" in board
@@ -164,6 +186,22 @@ def test_a_time_that_stored_embeddings_lack_is_measured_by_the_command_of_the_no
     assert "run: stsbench run --fresh hashed+dimensions=8 --tasks quickstart-en --no-store" in shown
     stsbench.fine("run", encoders, *QUICK, "--fresh", "--no-store")
     assert "not shown" not in stsbench.fine(*board)
+
+
+def test_a_column_that_no_row_has_is_explained_by_what_measures_it(stsbench, monkeypatch):
+    monkeypatch.setattr(embed, "TEXTS_PER_BATCH", 16)
+    stsbench.fine("run", *HASHED, *QUICK, "--results", "scored_before")
+    stsbench.fine("run", *HASHED, *QUICK)
+    board = ("leaderboard", "--suite", "quickstart", "--columns", "size,ms")
+    shown = " ".join(stsbench.fine(*board).split())
+    assert "milliseconds" not in shown
+    assert (
+        "Size: no row has it ms: no row has it; a run of two batches or more measures it; "
+        "embeddings that were stored already have no time; run: stsbench run --fresh hashed "
+        "--tasks quickstart-en --no-store"
+    ) in shown
+    stsbench.fine("run", *HASHED, *QUICK, "--fresh", "--no-store")
+    assert "no row has it" not in stsbench.fine(*board[:-1], "ms")
 
 
 def test_a_board_without_numbers_to_sort_by_says_so(stsbench, results):

@@ -165,10 +165,18 @@ def test_check_against_a_lock_file_and_reports(stsbench):
     ("arguments", "message"),
     [
         (
-            ["gone", "--against", "results"],
-            "results folder 'gone' does not exist; 'stsbench run' makes it",
+            ["result", "--against", "results"],
+            "there is no lock file or results folder 'result'; did you mean 'results'? "
+            "'stsbench lock' makes a lock file, 'stsbench run' a results folder",
         ),
-        (["results", "--against", "gone.json"], "gone.json: cannot be read"),
+        (
+            ["results", "--against", "gone.json"],
+            "there is no lock file or results folder 'gone.json'; 'stsbench lock' makes",
+        ),
+        (
+            ["results", "--against", "page.dm"],
+            "there is no lock file or results folder 'page.dm'; did you mean 'page.md'? ",
+        ),
         (["results", "--against", "page.md"], "page.md: is not a lock file: JSON is malformed"),
         (
             ["results", "--against", "results", "--tasks", "sts13"],

@@ -248,9 +248,10 @@ def test_ranks_in_a_papers_table_are_among_the_rows_measured_here(stsbench):
 def test_ranks_refuse_in_one_line(stsbench):
     ranked(Path("results"))
     for kind, name, called in (("--table", "declutr-2", ""), ("--suite", "quickstart", "suite ")):
-        assert stsbench.refused("leaderboard", "--ranks", kind, name).startswith(
-            f"{called}'{name}' has no mean"
-        )
+        refused = stsbench.refused("leaderboard", "--ranks", kind, name)
+        assert refused.startswith(f"{called}'{name}' has no mean")
+        own_suite = "for tasks of your own, write a suite in suites.toml beside their cards"
+        assert (own_suite in refused) == (kind == "--suite")
     items_path(next(Path("results/good").glob("sts12*.json"))).unlink()
     out = " ".join(stsbench.fine("leaderboard", "--ranks").split())
     assert (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from stsbench.cli.printing import show_count, show_work
 from stsbench.cli.progress import LOG_NAME, RunProgress
 from stsbench.core import provenance
 from stsbench.core.errors import EncoderError, SourceError
-from tests.cli.commands import HASHED, QUICK, made_by, make_own
+from tests.cli.commands import HASHED, OWN_ENCODERS, QUICK, made_by, make_own, write
 from tests.made import make_result
 
 BOTH = ("--tasks", "quickstart-en,quickstart-es-en")
@@ -77,6 +78,19 @@ def test_a_run_says_that_it_measured_nothing_and_what_made_the_known_scores(stsb
     assert f"3 of 3 scores are done (in results, made by {makers}), 0 are missing" in stsbench.fine(
         "run", *HASHED, "--tasks", "quickstart", "--dry-run"
     )
+
+
+def test_scores_that_no_longer_count_are_counted_anew(stsbench, tmp_path, monkeypatch):
+    stsbench.fine("run", *HASHED, *BOTH)
+    write(tmp_path / "edited" / "own_encoders.py", OWN_ENCODERS.replace("- 127.5", "- 90"))
+    monkeypatch.syspath_prepend(tmp_path / "edited")
+    monkeypatch.delitem(sys.modules, "own_encoders")
+    code, _, err = stsbench("run", *HASHED, *BOTH)
+    assert (code, "scored again" in err) == (0, True)
+    planned, *cells, last = stsbench.progress
+    assert "2 of 2 cells known" in planned
+    assert [cell.split()[0] for cell in cells] == ["[1/2]", "[2/2]"]
+    assert last.startswith("2 scored, 0 known in ")
 
 
 def test_a_misspelt_encoder_is_told_before_anything_is_embedded(stsbench, capsys, tmp_path):
@@ -185,23 +199,27 @@ def test_a_pipe_gets_a_line_now_and_then(capsys, monkeypatch, tmp_path):
 def test_what_fails_is_said_once_and_tasks_without_data_together(tmp_path: Path, capsys):
     progress = RunProgress(tmp_path)
     for task in ("a", "b", "c"):
-        progress.on_failure(task, SourceError(f"no data for {task}"))
+        hint = "pass `data=DIR`" if task == "c" else ""
+        progress.on_failure(task, SourceError(f"no data for {task} (test)", hint=hint))
+    progress.on_failure("one", SourceError("no checkpoint"))
     progress.on_plan([part("one", "d")])
     for _ in range(2):
         progress.on_failure("one on d", EncoderError("no number"))
         progress.on_notice("a note")
     assert capsys.readouterr().err.splitlines() == [
-        "stsbench: a: no data for a",
-        "stsbench: no data either: b, c; 'stsbench doctor' shows what is missing where",
+        "stsbench: a: no data for a (test)",
+        "stsbench: one: no checkpoint",
+        "stsbench: no data either: b, c; pass --data DIR (or set STSBENCH_DATA) with the files of c",
         "1 encoder x 1 task, 0 of 1 cells known",
         "stsbench: one on d: no number",
         "stsbench: a note",
     ]
     assert progress.exit_code == 2
     assert [*progress.failures] == [
-        "a: no data for a",
-        "b: no data for b",
-        "c: no data for c",
+        "a: no data for a (test)",
+        "b: no data for b (test)",
+        "c: no data for c (test); pass --data DIR",
+        "one: no checkpoint",
         "one on d: no number",
     ]
 

@@ -517,16 +517,37 @@ def test_without_the_texts_of_ranges_the_other_types_are_scored(
     code, out, err = stsbench("run", *HASHED, *QUICK, *LISTS)
     assert code == 2
     assert [key[0] for key in rows_of(out)] == ["float32"] * 2 + ["binary"] * 2
-    (failure,) = [line for line in err.splitlines() if line.startswith("stsbench: ")]
-    assert failure.startswith(
-        "stsbench: quickstart-en: int8 and uint8 take their ranges from 'stsb.train': no data for stsb (train): "
-    )
-    assert failure.endswith(
-        "; give these data, --data DIR, or take others: --set calibration=target"
-    )
+    failures = [line for line in err.splitlines() if line.startswith("stsbench: ")]
+    for failure, size in zip(failures, (32, 16), strict=True):
+        name = f"hashed+dimensions={size}+embeddings=int8"
+        assert failure.startswith(
+            f"stsbench: {name}: int8 and uint8 take their ranges from 'stsb.train': no data for stsb (train): "
+        )
+        assert failure.endswith(
+            "; give these data, --data DIR, or take others: for all encoders by --set "
+            f"calibration=target, for one by its name, {name}+calibration=target"
+        )
     assert stsbench.progress[0] == "4 encoders x 1 task, 0 of 4 cells known"
-    assert stsbench.progress[-1].startswith("4 scored, 0 known, 1 failed in ")
+    assert stsbench.progress[-1].startswith("4 scored, 0 known, 2 failed in ")
     assert rows_of(stsbench.fine("run", *HASHED, *QUICK, *LISTS, "--set", "calibration=target"))
+
+
+def test_what_is_missing_is_told_apart_for_tasks_and_encoders(
+    stsbench: Command, monkeypatch: pytest.MonkeyPatch
+):
+    unplug(monkeypatch)
+    monkeypatch.delenv("STSBENCH_DATA", raising=False)
+    tasks = ("--tasks", "biosses,sts12,sts22-en,quickstart-en")
+    code, _, err = stsbench("run", *HASHED, "-e", "minilm-l4-mlm", *tasks)
+    first, encoder, others = err.splitlines()
+    assert code == 2 and first.startswith("stsbench: biosses: no data for biosses (test): ")
+    assert encoder.startswith(
+        "stsbench: minilm-l4-mlm: the card of 'minilm-l4-mlm' names no checkpoint to fetch; "
+    )
+    assert others == (
+        "stsbench: no data either: sts12, sts22-en; pass --data DIR (or set STSBENCH_DATA) with "
+        "the files of sts12"
+    )
 
 
 def test_texts_of_ranges_go_to_integers_alone():

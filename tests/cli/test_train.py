@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
+from stsbench.encoders.runs import read_trained_runs
 from stsbench.encoders.transformer.cpu_kernels import SUPPORTED_TYPES
 from stsbench.encoders.transformer.pooling import LIBRARY_POOLINGS, POOLINGS, MaxPooling
 from stsbench.training.learner import Learner
@@ -341,3 +342,31 @@ def test_losses_that_cannot_be_learned_from_are_one_line(
     recipe.write_text(own.replace("temperature = 0.05", ""))
     error = stsbench.refused(*little)
     assert error == f"method Returning: forward returns {message}"
+
+
+METHOD = """
+from stsbench.training.methods.simcse import SimCSE
+
+
+class Mine(SimCSE):
+    \"\"\"A user's own method: version {}.\"\"\"
+"""
+
+
+def test_runs_of_a_method_whose_code_has_changed_are_not_mixed(
+    stsbench, cards, little, tmp_path, monkeypatch
+):
+    monkeypatch.syspath_prepend(tmp_path)
+    recipe = cards / "trainers" / "little.toml"
+    recipe.write_text(recipe.read_text().replace('"simcse"', '"edited_method:Mine"'))
+    module = tmp_path / "edited_method.py"
+    module.write_text(METHOD.format(1))
+    assert stsbench(*little, "--seeds", "0").code == 0
+    assert stsbench(*little, "--seeds", "0").code == 0
+    digest = read_trained_runs("little")[0].digest
+    module.write_text(METHOD.format(2))
+    error = stsbench.refused(*little, "--seeds", "0")
+    assert "seed0: holds a finished run with another method: its code has changed" in error
+    assert "pass --fresh to train again in its place" in error
+    assert stsbench(*little, "--seeds", "0", "--fresh").code == 0
+    assert read_trained_runs("little")[0].digest != digest

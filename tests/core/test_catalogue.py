@@ -28,6 +28,8 @@ WIDTH = 34
 def test_a_task_card(task):
     card = CATALOGUE.task(task)
     assert card.name and card.paper and card.license and card.languages
+    assert "unknown" not in (card.paper, card.license), f"{task}: fill in 'paper' and 'license'"
+    assert "by the texts" not in card.note, f"{task}: 'note' is that of the draft"
     evaluator = EVALUATORS.load(card.evaluator)
     assert evaluator.PROTOCOLS
     assert set(card.options) <= set(inspect.signature(evaluator).parameters) - {"protocol"}

@@ -71,8 +71,8 @@ def test_a_tie_is_wrong_and_rounding_decides_none():
     assert list(found.per_item["correct"]) == [0, 0, 0, 1, 0]
     assert found.scores == {"accuracy": 0.2, "chance": 0.5}
     assert found.zero_vectors == 1 and found.notes == (
-        "1 items hold a zero vector, which has similarity 0",
-        "3 items are ties, which count as wrong",
+        "1 item with a zero vector: similarity 0",
+        "3 ties, counted as wrong",
     )
     # By dot product the longer one is more similar.
     longer = score(ties, rows, ContrastProtocol(name="contrast", similarity="dot"))
@@ -82,7 +82,7 @@ def test_a_tie_is_wrong_and_rounding_decides_none():
 def test_every_sentence_alike_scores_nothing():
     rows: Rows = {text: [1, 2] for text in "apn"}
     found = score([["a", "p", "n"]], rows)
-    assert found.score == 0 and found.notes == ("1 items are ties, which count as wrong",)
+    assert found.score == 0 and found.notes == ("1 tie, counted as wrong",)
 
 
 def test_items_of_a_chain_of_sentences_are_one_cluster():

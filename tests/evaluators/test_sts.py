@@ -258,7 +258,7 @@ def test_zero_vectors_score_zero_and_are_counted():
     assert found.zero_vectors == 2
     assert similarity[[0, 4]].tolist() == [0, 0]
     assert np.count_nonzero(similarity) == 47
-    assert found.notes == ("2 pairs hold a zero vector and have similarity 0",)
+    assert found.notes == ("2 pairs with a zero vector: similarity 0",)
 
 
 @pytest.mark.parametrize("value", [0.0, 0.25])

@@ -26,9 +26,9 @@ from stsbench.boards.mteb.scores import (
     read_public_results,
     scores_by_mteb_subset,
 )
-from stsbench.boards.published.encoder_facts import format_parameters
 from stsbench.boards.tables.column_scores import Seeds, is_scored_as_mteb
 from stsbench.boards.tables.columns import Numbers, make_averaged_numbers
+from stsbench.boards.tables.filters import add_fact_columns
 from stsbench.boards.tables.rows import average_sort_key
 from stsbench.boards.tables.table import (
     AVERAGE,
@@ -42,7 +42,7 @@ from stsbench.boards.tables.table import (
     TableColumn,
     TableNumber,
 )
-from stsbench.boards.tables.traits import hub_address, read_traits
+from stsbench.boards.tables.traits import HUB_SITE, hub_address, read_traits
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import ProtocolError
 from stsbench.data.mteb.facts import (
@@ -63,8 +63,10 @@ PUBLIC_SECTION = "Public results of MTEB"
 PEOPLE_SECTION = "People, not a model: the mean of their own scores of the same pairs"
 PEOPLE_LABEL = "people (HUME)"
 IMPORTED_SECTION = "Imported from MTEB's result files, not measured here (protocol mteb)"
-SIZE, ZERO_SHOT = "size", "zero_shot"
-"""Keys of the columns of a model's size and of its zero-shot share."""
+ZERO_SHOT_COLUMN = TableColumn(
+    key="zero_shot", head="Zero-shot", kind="fact", in_points=False, decimals=0
+)
+"""The share of a board's tasks that a model was not trained on."""
 SHORT_REVISION = 8
 
 
@@ -139,10 +141,8 @@ def _make_score_cells(
     }
     valid_points = {column: score.points for column, score in scores.items() if not score.problem}
     numbers = make_averaged_numbers(average_terms, valid_points)
-    for key in (AVERAGE, EXACT):
-        if key in numbers:
-            cells[key] = TableCell(published=numbers[key])
-    return cells
+    averages = [key for key in (AVERAGE, EXACT) if key in numbers]
+    return cells | {key: TableCell(published=numbers[key]) for key in averages}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,21 +164,16 @@ class MtebBoard:
 
     @property
     def columns(self) -> list[TableColumn]:
-        """The columns of this board of a benchmark.
+        """The columns of scores on this board of a benchmark.
 
-        They are one for each task (``self.tasks``), two for the average, rounded and exact, and two
-        for facts about a model: its size, and the share of the tasks that it was not trained on.
+        They are one for each task (``self.tasks``), and two for the average, rounded and exact.
         """
         # By default a column is of a task's scores (``kind``), in points with two decimals, and the
-        # high ones are better. An empty ``better`` is for numbers of which neither end is better.
+        # high ones are better.
         task_columns = [TableColumn(key=task, head=task) for task in self.tasks]
         average = TableColumn(key=AVERAGE, head="Avg.", kind="average")
         exact = TableColumn(key=EXACT, head="Avg. (exact)", kind="exact", decimals=6)
-        size = TableColumn(key=SIZE, head="Size", kind="fact", better="", in_points=False)
-        zero_shot = TableColumn(
-            key=ZERO_SHOT, head="Zero-shot", kind="fact", in_points=False, decimals=0
-        )
-        return [*task_columns, average, exact, size, zero_shot]
+        return [*task_columns, average, exact]
 
     @property
     def average_terms(self) -> AverageTerms:
@@ -198,7 +193,8 @@ class MtebBoard:
 
         The rows are in up to four groups: models measured here, those of a user's result files of
         MTEB, those of MTEB's public results, and people who scored the same pairs. Groups without
-        rows are omitted.
+        rows are omitted. Two further columns have facts about a model: its size, and the share of
+        the tasks that it was not trained on.
 
         Args:
             name: The key of the board.
@@ -210,24 +206,29 @@ class MtebBoard:
         """
         groups = [
             Group(section=MEASURED_SECTION, rows=self._measured_rows(results)),
-            Group(section=IMPORTED_SECTION, rows=self._imported_rows(imported)),
+            Group(section=IMPORTED_SECTION, rows=self._model_rows(imported)),
         ]
         mteb_results = list(imported)
         if has_public:
             public_results = [result for result in read_public_results() if result.model != PEOPLE]
             commit = read_public_source()["commit"][:SHORT_REVISION]
             origin = f"public results at commit {commit}"
-            public_rows = self._model_rows(join_revisions(public_results), origin)
+            public_rows = self._model_rows(public_results, origin)
             groups.append(Group(section=PUBLIC_SECTION, rows=public_rows))
             groups.append(Group(section=PEOPLE_SECTION, rows=self._people_rows(origin)))
             mteb_results += public_results
-        return Table(
+        table = Table(
             name=name,
             title=title,
             columns=self.columns,
             groups=[group for group in groups if group.rows],
-            notes=list(self._notes(groups, mteb_results)),
             average_terms=self.average_terms,
+        )
+        table = add_fact_columns(table, ["size"], results).map_rows(self._add_zero_shot)
+        return replace(
+            table,
+            columns=[*table.columns, ZERO_SHOT_COLUMN],
+            notes=list(self._notes(table.groups, mteb_results)),
         )
 
     def _notes(self, groups: Sequence[Group], results: Sequence[MtebResult]) -> Iterator[str]:
@@ -257,49 +258,37 @@ class MtebBoard:
         note_on_revisions = describe_joined(results, self.tasks)
         if note_on_revisions:
             yield note_on_revisions
-        if any(ZERO_SHOT in row.cells for group in groups for row in group.rows):
+        if any(ZERO_SHOT_COLUMN.key in row.cells for group in groups for row in group.rows):
             yield (
-                "§ and zero-shot (the share of these tasks that a model was not trained on): "
-                "by the training sets in MTEB's descriptions of models"
+                "zero-shot (the share of these tasks that a model was not trained on), and § of "
+                "rows with °: by the training sets in MTEB's descriptions of models"
             )
         rows_by_section = {group.section: group.rows for group in groups}
         errors = estimate_errors(self.tasks, self.catalogue)
         note_on_noise = describe_noise(rows_by_section.get(PUBLIC_SECTION, ()), errors)
         if note_on_noise:
             yield note_on_noise
-        intervals = find_people_intervals(read_people_results(), self.tasks, self.catalogue)
-        if PEOPLE_SECTION in rows_by_section and intervals:
+        if PEOPLE_SECTION in rows_by_section:
+            intervals = find_people_intervals(read_people_results(), self.tasks, self.catalogue)
             yield f"{PEOPLE_LABEL}: {describe_people_intervals(intervals)}"
 
-    def _imported_rows(self, imported: Sequence[MtebResult]) -> list[Row]:
-        """Return a row for each model of a user's result files of MTEB, best average first.
-
-        A row names the versions of MTEB that made its scores.
-
-        Args:
-            imported: The results in the files, of all revisions of models.
-        """
-        rows = []
-        # ``results`` has one result for each task, the one that MTEB prefers among revisions.
-        for model, results in join_revisions(imported).items():
-            rows += self._model_rows({model: results}, origin=describe_versions(results.values()))
-        return sorted(rows, key=average_sort_key)
-
-    def _model_rows(self, results_by_model: Mapping[str, ResultsByTask], origin: str) -> list[Row]:
+    def _model_rows(self, model_results: Sequence[MtebResult], origin: str = "") -> list[Row]:
         """Return a row for each model that has a score on a task of this board, best average first.
 
         A model that was trained on one of the tasks (``self.tasks``) has a symbol for it.
 
         Args:
-            results_by_model: Name of a model -> name of a task -> its result.
-            origin: A text on where the scores are from, for the legend.
+            model_results: The results of the models, of all revisions.
+            origin: A text on where the scores are from, for the legend; empty for the versions of
+                MTEB that made the scores of each row.
         """
         rows = []
-        for model, results in results_by_model.items():
+        # ``results`` has one result for each task, the one that MTEB prefers among revisions.
+        for model, results in join_revisions(model_results).items():
             cells = self._score_cells(results)
             if cells:
-                facts = self._fact_cells(read_model_facts().get(model))
-                rows.append(_make_model_row(model, {**cells, **facts}, origin, self.tasks))
+                row_origin = origin or describe_versions(results.values())
+                rows.append(_make_model_row(model, cells, row_origin, self.tasks))
         return sorted(rows, key=average_sort_key)
 
     def _people_rows(self, origin: str) -> list[Row]:
@@ -340,29 +329,22 @@ class MtebBoard:
                 scores[task] = score
         return _make_score_cells(scores, self.average_terms)
 
-    def _fact_cells(self, facts: ModelFacts | None) -> dict[str, TableCell]:
-        """Return the cells of a model's size and zero-shot share, by the key of the column.
+    def _add_zero_shot(self, row: Row) -> Row:
+        """Return a row with its model's zero-shot share, as far as known.
 
-        The zero-shot share is the percentage of this board's tasks that the model was not trained
-        on. A cell is missing if its number is not known.
-
-        Args:
-            facts: MTEB's description of the model; None if there is none. Its ``trained_on``, the
-                names of its training data, is None if they are not known.
+        It is the percentage of this board's tasks that the model was not trained on, by MTEB's
+        description of the model at the row's address.
         """
-        cells = {}
-        if facts and facts.parameters:
-            # The text is printed, such as ``109M``.
-            size = TableNumber(facts.parameters, text=format_parameters(facts.parameters))
-            cells[SIZE] = TableCell(published=size)
-        if facts and facts.trained_on is not None:
-            # list_trained_tasks returns those of the board's tasks that are in ``trained_on``.
-            n_unseen = len(self.tasks) - len(list_trained_tasks(facts, self.tasks))
-            # The text is a percentage, which MTEB rounds down.
-            text = f"{100 * n_unseen // len(self.tasks)}%"
-            zero_shot_share = TableNumber(100 * n_unseen / len(self.tasks), text=text)
-            cells[ZERO_SHOT] = TableCell(published=zero_shot_share)
-        return cells
+        facts = read_model_facts().get(row.traits.model.removeprefix(HUB_SITE))
+        # ``trained_on``, the names of its training data, is None if they are not known.
+        if facts is None or facts.trained_on is None:
+            return row
+        # list_trained_tasks returns those of the board's tasks that are in ``trained_on``.
+        n_unseen = len(self.tasks) - len(list_trained_tasks(facts, self.tasks))
+        # The text is a percentage, which MTEB rounds down.
+        text = f"{100 * n_unseen // len(self.tasks)}%"
+        share = TableNumber(100 * n_unseen / len(self.tasks), text=text)
+        return row.with_fact(ZERO_SHOT_COLUMN.key, share)
 
     def _measured_rows(self, results: Sequence[Result]) -> list[Row]:
         """Return a row for each encoder that was measured here on a task of this board.
@@ -377,18 +359,13 @@ class MtebBoard:
             numbers = self._measured_numbers(group)
             if not numbers:
                 continue
-            # Size, year, languages and the like, as the encoder's card has them; empty without one.
-            traits = read_traits(self.catalogue, group.card)
-            cells = {key: TableCell(measured=number) for key, number in numbers.items()}
-            if traits.parameters:
-                size = TableNumber(traits.parameters, text=format_parameters(traits.parameters))
-                cells[SIZE] = TableCell(measured=size)
             row = Row(
                 label=group.name,
-                cells=cells,
+                cells={key: TableCell(measured=number) for key, number in numbers.items()},
                 encoder=group.encoder,
                 overlap=group.overlap,
-                traits=traits,
+                # Size, year, languages and the like, as the encoder's card has them.
+                traits=read_traits(self.catalogue, group.card),
                 results=group.results,
             )
             rows.append(row)
@@ -442,34 +419,23 @@ def _make_model_row(
         origin: A text on where the scores are from, for the legend.
         tasks: MTEB's names of the tasks.
     """
-    # MTEB's description of the model; None if there is none.
+    # MTEB's description of the model; None if there is none, so that only the address is known.
     facts = read_model_facts().get(model)
+    traits = EncoderTraits(model=hub_address(model))
+    if facts is not None:
+        traits = traits._replace(
+            parameters=facts.parameters,
+            year=facts.year,
+            languages=tuple(facts.languages),
+            license=facts.license,
+            is_open=facts.is_open,
+        )
     return Row(
         label=model,
         cells=cells,
         imported=origin,
         overlap="text" if list_trained_tasks(facts, tasks) else "",
-        traits=make_traits(model, facts),
-    )
-
-
-def make_traits(model: str, facts: ModelFacts | None) -> EncoderTraits:
-    """Return a model's address, size, year, languages and licence, by MTEB's description of it.
-
-    Args:
-        model: The name of the model, its id on the Hub.
-        facts: MTEB's description; None if there is none, so that only the address is known.
-    """
-    address = hub_address(model)
-    if facts is None:
-        return EncoderTraits(model=address)
-    return EncoderTraits(
-        parameters=facts.parameters,
-        year=facts.year,
-        model=address,
-        languages=tuple(facts.languages),
-        license=facts.license,
-        is_open=facts.is_open,
+        traits=traits,
     )
 
 

@@ -11,7 +11,6 @@ from stsbench.boards.tables.layout import Intervals, Layout, build_layout, check
 from stsbench.boards.tables.table import Show, Table
 from stsbench.core.errors import StsbenchError, look_up
 from stsbench.core.wording import escape_controls
-from stsbench.plots.labels import FIGURES
 
 
 class RenderOptions(NamedTuple):
@@ -50,18 +49,6 @@ ROWS: Mapping[str, Writer] = {
 """The formats in which rows can stand alone too, without captions, heads and legends."""
 TERMINAL = "terminal"
 """The format that is printed, not written as text."""
-
-
-def check_format(name: str) -> str:
-    """Return the name of a format of tables unchanged, if there is such a format.
-
-    Formats are the terminal, formats of text (``WRITERS``) and formats of figures (``FIGURES``).
-
-    Raises:
-        UnknownName: There is no such format.
-    """
-    look_up("format", name, {TERMINAL: None, **WRITERS, **dict.fromkeys(FIGURES)})
-    return name
 
 
 def render(

@@ -27,6 +27,7 @@ from stsbench.boards.tables.table import (
     Table,
     TableColumn,
 )
+from stsbench.core.grouping import group_by
 from stsbench.core.wording import as_one_line, escape_controls
 
 if TYPE_CHECKING:
@@ -102,8 +103,6 @@ def render_page(title: str, body: Iterable[str], *, images: bool = False) -> str
         title=title,
         policy=policy + ("; img-src data:" if images else ""),
         style=_read_asset("page.css"),
-        # A report, which has images, has a heading of its own.
-        heading=not images,
         body="\n".join(body),
         script=script,
     )
@@ -320,16 +319,14 @@ def distinguish_rows(table: Table) -> Mapping[int, RowDistinction]:
         Python's ``id(row)`` -> text, for example the row's paper. Rows whose label no other row
         has are missing.
     """
-    rows_by_label: dict[str, list[Row]] = {}
     # Python's id of a row -> texts that may distinguish it, of the same kinds for each row.
     texts_by_row_id: dict[int, list[str]] = {}
     for group in table.groups:
         title = " ".join(filter(None, (group.section, group.title)))
         for row in group.rows:
-            rows_by_label.setdefault(row.label, []).append(row)
             texts_by_row_id[id(row)] = [title, *_describe_row(row)]
     distinctions: dict[int, RowDistinction] = {}
-    for rows in rows_by_label.values():
+    for rows in group_by(table.rows(), lambda row: row.label).values():
         if len(rows) > 1:
             row_distinctions = _distinguish([texts_by_row_id[id(row)] for row in rows])
             for row, distinction in zip(rows, row_distinctions, strict=True):

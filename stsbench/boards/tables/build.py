@@ -6,21 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stsbench.boards.published.rows import (
-    TableCard,
-    read_sources,
-    read_table_card,
-)
-from stsbench.boards.tables.column_scores import (
-    column_part,
-    select_column_results,
-)
+from stsbench.boards.published.rows import TableCard, read_sources, read_table_card
+from stsbench.boards.tables.column_scores import column_part, select_column_results
 from stsbench.boards.tables.columns import TableFiller
-from stsbench.boards.tables.rows import (
-    AddedRow,
-    describe_clean_scores,
-    make_groups,
-)
+from stsbench.boards.tables.rows import AddedRow, describe_clean_scores, make_groups
 from stsbench.boards.tables.table import (
     AVERAGE,
     DELTA,
@@ -33,9 +22,7 @@ from stsbench.boards.tables.table import (
 )
 from stsbench.boards.tables.uncertainty import add_intervals
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import (
-    CardError,
-)
+from stsbench.core.errors import CardError
 from stsbench.results.groups import EncoderResults, group_by_encoder
 from stsbench.results.record import Result
 from stsbench.results.signature import (

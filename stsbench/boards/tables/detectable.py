@@ -122,8 +122,9 @@ def mark_undetectable(table: Table) -> Table:
     # mean of all measured tasks; see detectable_gap. Other columns are missing.
     spread_by_key = {}
     for column in table.columns:
-        # A task's name or MEAN; empty if no errors of such scores were measured.
-        spread_name = _name_of_measured_errors(table, column)
+        is_mean = column.key == AVERAGE and is_mean_of_tasks(table)
+        # Empty if no errors of such scores were measured.
+        spread_name = MEAN if is_mean else _measured_task(column)
         if spread_name:
             spread_by_key[column.key] = read_spread().columns[spread_name]
     if not spread_by_key:
@@ -151,15 +152,6 @@ def mark_undetectable(table: Table) -> Table:
 def _format_range(values: Sequence[float]) -> str:
     """Return the first and last of sorted values as text; a single number if they are equal."""
     return f"{values[0]:g}" if values[0] == values[-1] else f"{values[0]:g} to {values[-1]:g}"
-
-
-def _name_of_measured_errors(table: Table, column: TableColumn) -> str:
-    """Return the name under which the errors of a column's scores were measured.
-
-    How far scores may be wrong was measured for some tasks. The name is that of the column's task,
-    or ``MEAN`` if the column is the average of all these tasks. It is empty for any other column.
-    """
-    return MEAN if column.key == AVERAGE and is_mean_of_tasks(table) else _measured_task(column)
 
 
 def _measured_task(column: TableColumn) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stsbench.boards.published.encoder_facts import format_parameters
 from stsbench.boards.tables.table import (
@@ -17,13 +17,14 @@ from stsbench.boards.tables.table import (
     Row,
     Show,
     Table,
-    TableCell,
     TableColumn,
     TableNumber,
 )
 from stsbench.core.errors import AdvisingNote, StsbenchError, UnknownName, look_up
+from stsbench.core.grouping import group_by
 from stsbench.core.wording import format_some
 from stsbench.results.folder import make_rescore_remedy
+from stsbench.results.record import Result
 
 LANGUAGES_FILE = Path(__file__).parent / "languages.json"
 MEMBER_CODES = {"zho": "cmn", "ara": "arb"}
@@ -104,15 +105,16 @@ FACT_COLUMNS: Mapping[str, TableColumn] = {
 """The columns of facts that a user may add to a table, by their names."""
 
 
-def add_fact_columns(table: Table, names: Sequence[str]) -> Table:
+def add_fact_columns(table: Table, names: Sequence[str], results: Sequence[Result]) -> Table:
     """Add columns of facts about its encoders, such as their size, to a table.
 
-    If times are among them, a note says how they were measured.
+    A note says how times were measured, and one for each fact that no row has says so.
 
     Args:
         table: The table.
         names: The facts, keys of ``FACT_COLUMNS``. A column that the table has already is not added
             again.
+        results: All results of the encoders, also on tasks that are not in the table.
 
     Raises:
         UnknownName: There is no such column.
@@ -120,38 +122,56 @@ def add_fact_columns(table: Table, names: Sequence[str]) -> Table:
     heads = {column.head for column in table.columns}
     requested = [look_up("column", name.lower(), FACT_COLUMNS) for name in names]
     columns = [column for column in dict.fromkeys(requested) if column.head not in heads]
+    # Of one encoder and state, times and dimensions are alike.
+    results_by_state = group_by(results, lambda result: (result.encoder, result.state))
+
+    def find_runs(row: Row) -> list[dict[str, Any]]:
+        """Return what all results of the encoder of a row, in the row's state, say of their runs.
+
+        A row of clean scores, over fewer test items, has no ``results``, so that it is never
+        ranked.
+        """
+        row_results = row.results or row.clean_results
+        states = {(result.encoder, result.state) for result in row_results}
+        return [result.run for state in states for result in results_by_state[state]]
 
     def add_facts(row: Row) -> Row:
         """Return a row with the facts of its encoder in the new ``columns``, as far as known."""
-        cells = dict(row.cells)
+        runs = find_runs(row)
         for column in columns:
-            number = _find_fact(row, column.key)
-            if number is not None:
-                # A fact is no score: it stands with the numbers that the row shows.
-                cells[column.key] = (
-                    TableCell(measured=number) if row.is_measured else TableCell(published=number)
-                )
-        return replace(row, cells=cells)
+            fact = _find_fact(row, column.key, runs)
+            if fact is not None:
+                row = row.with_fact(column.key, fact)
+        return row
 
-    notes = list(table.notes)
-    if any(column.key == MILLISECONDS for column in columns):
-        runs = [result.run for row in table.rows() for result in row.results]
-        # An encoder that is no network has no device (None): the processor computes it.
-        devices = sorted({run["device"] or "cpu" for run in runs if run.get("ms_per_sentence")})
-        measured_on = f", measured on {', '.join(devices)}" if devices else ""
-        notes.append(f"ms: milliseconds to embed a sentence, in batches{measured_on}")
     with_facts = table.map_rows(add_facts)
+    rows = with_facts.rows()
+    notes = list(table.notes)
+    for column in columns:
+        is_time = column.key == MILLISECONDS
+        if not any(column.key in row.cells for row in rows):
+            note = f"{column.head}: no row has it"
+            if is_time:
+                note = _advise_timing(f"{note}; a run of two batches or more measures it", rows)
+            notes.append(note)
+        elif is_time:
+            runs = [run for row in rows for run in find_runs(row)]
+            # An encoder that is no network has no device (None): the processor computes it.
+            devices = {run["device"] or "cpu" for run in runs if run.get("ms_per_sentence")}
+            names = ", ".join(sorted(devices))
+            notes.append(f"ms: milliseconds to embed a sentence, in batches, measured on {names}")
     return replace(with_facts, columns=[*table.columns, *columns], notes=notes)
 
 
-def _find_fact(row: Row, name: str) -> TableNumber | None:
+def _find_fact(row: Row, name: str, runs: Sequence[Mapping[str, Any]]) -> TableNumber | None:
     """Return a fact about the encoder of a row, such as its size; None if it is not known.
 
     Args:
-        row: The row. ``row.traits`` are facts from its card; its results hold measured ones.
+        row: The row. ``row.traits`` are facts from its card.
         name: The key of the fact's column: ``size`` for the number of parameters, ``ms`` for
-            milliseconds to embed a sentence, or a key of the numbers that results record about
-            their run (``result.run``). Of several results the median counts; 0 counts as unknown.
+            milliseconds to embed a sentence, or another key of the runs.
+        runs: What the encoder's results record about their runs. Of several numbers the median
+            counts; 0 counts as unknown.
     """
     if name == "size":
         n_parameters = row.traits.parameters
@@ -159,16 +179,36 @@ def _find_fact(row: Row, name: str) -> TableNumber | None:
             return None
         return TableNumber(n_parameters, text=format_parameters(n_parameters))
     key = "ms_per_sentence" if name == MILLISECONDS else name
-    # A row of clean scores, over fewer test items, has no ``results``, so that it is never ranked.
-    results = row.results or row.clean_results
-    values = [float(result.run[key]) for result in results if result.run.get(key)]
+    values = [float(run[key]) for run in runs if run.get(key)]
     return TableNumber(statistics.median(values)) if values else None
 
 
-def _is_untimed(row: Row) -> bool:
-    """Return whether a row has no time and all its runs have found stored embeddings."""
-    is_stored = all(result.run.get("from_store") for result in row.results)
-    return is_stored and _find_fact(row, MILLISECONDS) is None
+def _advise_timing(note: str, rows: Sequence[Row]) -> str:
+    """Return a note with the advice to score rows again without stored embeddings.
+
+    Args:
+        note: The note.
+        rows: Rows that lack a fact. The advice is on those without a time all of whose runs have
+            found stored embeddings; without such a row the note is returned as it is.
+
+    Returns:
+        A str, or an AdvisingNote: a str that has the remedy as an attribute.
+    """
+    untimed = [
+        result
+        for row in rows
+        if MILLISECONDS not in row.cells
+        and all(result.run.get("from_store") for result in row.results)
+        for result in row.results
+    ]
+    if not untimed:
+        return note
+    rescore = make_rescore_remedy(untimed)
+    # ``store=None``: without stored embeddings.
+    return AdvisingNote(
+        f"{note}; embeddings that were stored already have no time",
+        rescore._replace(arguments={**rescore.arguments, "store": None}),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,20 +278,21 @@ class RowFilter:
             max_ms=max_ms,
         )
 
-    def apply(self, table: Table, show: Show | None) -> Table:
+    def apply(self, table: Table, show: Show | None, results: Sequence[Result]) -> Table:
         """Return a table with the rows that fit this filter only, sorted, and with added columns.
 
         ``self.columns`` are the columns of facts to add, ``self.sort`` the column to sort by (empty
         for none), and ``self.top`` the number of rows of each group (None for all). A note says how
         many rows were omitted, for they do not fit or are below the top ones. Groups without a row
-        are omitted. ``show`` are the kinds of numbers that the user wants to see.
+        are omitted. ``show`` are the kinds of numbers that the user wants to see, ``results`` all
+        results of the encoders, which hold facts about them.
 
         Raises:
             UnknownName: There is no such column to sort by or to add.
         """
         # A fact to sort by is shown as well; FACT_COLUMNS has the columns of facts by their names.
         sort_facts = [self.sort.lower()] if self.sort.lower() in FACT_COLUMNS else []
-        table = add_fact_columns(table, [*self.columns, *sort_facts])
+        table = add_fact_columns(table, [*self.columns, *sort_facts], results)
         # None also if the average is named, and the tasks have no mean.
         sort_column = self._find_column(table) if self.sort else None
         n_omitted = 0
@@ -305,15 +346,7 @@ class RowFilter:
             labels = format_some([row.label for row in unknown_rows])
             unknown = f", {len(unknown_rows)} of them because the facts are not known: {labels}"
         note = f"{rows} not shown{unknown} ({self.describe()})"
-        untimed = [result for row in unknown_rows if _is_untimed(row) for result in row.results]
-        if self.max_ms is None or not untimed:
-            return note
-        rescore = make_rescore_remedy(untimed)
-        # ``store=None``: without stored embeddings.
-        return AdvisingNote(
-            f"{note}; embeddings that were stored already have no time",
-            rescore._replace(arguments={**rescore.arguments, "store": None}),
-        )
+        return note if self.max_ms is None else _advise_timing(note, unknown_rows)
 
     def _check_facts(self, row: Row) -> list[bool | None]:
         """Return whether the encoder of a row has each fact that this filter asks for.
@@ -344,7 +377,7 @@ class RowFilter:
             # True, False, or None if it is not known.
             checks.append(traits.is_open)
         if self.max_ms is not None:
-            milliseconds = _find_fact(row, MILLISECONDS)
+            milliseconds = _find_number(row, FACT_COLUMNS[MILLISECONDS], show=None)
             checks.append(None if milliseconds is None else milliseconds.value <= self.max_ms)
         return checks
 

@@ -15,33 +15,16 @@ from stsbench.boards.published.rows import (
     read_table_card,
 )
 from stsbench.boards.tables.build import build_table
-from stsbench.boards.tables.column_scores import (
-    MTEB_PROTOCOL,
-    is_scored_as_mteb,
-)
+from stsbench.boards.tables.column_scores import MTEB_PROTOCOL, is_scored_as_mteb
 from stsbench.boards.tables.columns import TableFiller
 from stsbench.boards.tables.detectable import mark_undetectable
 from stsbench.boards.tables.filters import RowFilter
-from stsbench.boards.tables.rows import (
-    AddedRow,
-    describe_gaps,
-    describe_hidden,
-)
-from stsbench.boards.tables.table import (
-    Row,
-    Show,
-    Table,
-)
+from stsbench.boards.tables.rows import AddedRow, describe_gaps, describe_hidden
+from stsbench.boards.tables.table import Row, Show, Table
 from stsbench.boards.tables.uncertainty import rank_tables
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import (
-    DataError,
-    ProtocolError,
-    Remedy,
-    StsbenchError,
-    UnknownName,
-)
+from stsbench.core.errors import DataError, ProtocolError, Remedy, StsbenchError, UnknownName
 from stsbench.core.grouping import group_by
 from stsbench.core.names import split_names
 from stsbench.core.wording import format_some
@@ -49,9 +32,7 @@ from stsbench.data.task import DEFAULT_SUITE, expand_names
 from stsbench.data.task_names import find_task_or_suite_ids, known_names
 from stsbench.results.groups import ComparableResults, group_by_encoder, select_comparable
 from stsbench.results.record import Result, protocol_key
-from stsbench.results.signature import (
-    protocol_part,
-)
+from stsbench.results.signature import protocol_part
 
 if TYPE_CHECKING:
     from stsbench.boards.mteb.scores import MtebResults
@@ -165,7 +146,8 @@ class TableRequest:
             ]
             raise ProtocolError(
                 f"suite '{name}' has no mean to rank by",
-                hint=f"suites with one: {format_some(suites_with_mean)}; on one task, compare the "
+                hint=f"suites with one: {format_some(suites_with_mean)}; for tasks of your own, "
+                "write a suite in suites.toml beside their cards; on one task, compare the "
                 "encoders with each other",
             )
         # Results on its tasks that may share a table; ``omitted`` are notices on the others.
@@ -249,7 +231,9 @@ class TableRequest:
             DataError: No row is chosen.
         """
         # Groups without a row are omitted by the filter.
-        filtered_tables = [self.row_filter.apply(table, self.show) for table in tables]
+        filtered_tables = [
+            self.row_filter.apply(table, self.show, self.results) for table in tables
+        ]
         tables_with_rows = [table for table in filtered_tables if table.groups]
         if not tables_with_rows:
             # The filter has added the last note, on how many rows do not fit.
@@ -271,16 +255,14 @@ class TableRequest:
         ``self.protocol`` is the protocol that the user asks for, or None. ``self.show`` is
         ``published`` if only numbers of papers are to be shown.
         """
-        with_protocol = f" by protocol '{self.protocol}'" if self.protocol else ""
-        hint = ""
         if self.show == "published":
             return self._no_published_error(suite_name)
-        other_suite = self.guess_suite()
-        if other_suite and not self.protocol:
-            hint = f"the results here are of others: `suite={other_suite}` shows some"
+        with_protocol = f" by protocol '{self.protocol}'" if self.protocol else ""
+        other_suite = "" if self.protocol else self.guess_suite()
+        hint = f"the results here are of others: `suite={other_suite}` shows some"
         return DataError(
             f"{self.results_folder}: no results for suite '{suite_name}'{with_protocol}",
-            hint=hint,
+            hint=hint if other_suite else "",
             remedy=Remedy("score", {"tasks": suite_name}),
         )
 

@@ -25,14 +25,7 @@ from stsbench.boards.tables.published_numbers import (
     find_card,
     merge_published_rows,
 )
-from stsbench.boards.tables.table import (
-    AVERAGE,
-    Group,
-    Row,
-    Table,
-    TableCell,
-    TableColumn,
-)
+from stsbench.boards.tables.table import AVERAGE, Group, Row, Table, TableCell, TableColumn
 from stsbench.boards.tables.traits import read_traits
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, Remedy, UnknownName

@@ -71,7 +71,7 @@ def mark_significant(table: Table, reference: AddedRow) -> Table:
     means = f" and, by itself, over {counts[1]} of means" if counts[1] else ""
     notes = [
         f"{ABOVE} significantly above {label}: paired tests on the same items, level "
-        f"{settings.level:g}, Holm's correction over {counts[0]} on tasks{means}",
+        f"{settings.level:g}, Holm's correction over {counts[0]} tests on tasks{means}",
         f"{BELOW} significantly below {label}",
         f"neither {ABOVE} nor {BELOW}: no significant difference, or a published number",
     ]

@@ -202,6 +202,11 @@ class Row:
             return column.spec
         return column.spec._replace(protocol=self.protocol)
 
+    def with_fact(self, column_key: str, fact: TableNumber) -> Row:
+        """Return a copy with a fact about its encoder, which is no score, beside its numbers."""
+        cell = TableCell(measured=fact) if self.is_measured else TableCell(published=fact)
+        return replace(self, cells={**self.cells, column_key: cell})
+
     def explain_symbol(self, symbol: str) -> str:
         """Return why a symbol is printed behind the name of this row of a table.
 

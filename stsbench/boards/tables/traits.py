@@ -19,6 +19,7 @@ YEAR_IN_ADDRESS = re.compile(
     r"arxiv\.org/abs/(?=\d{4}\.)(\d\d)|aclanthology\.org/(?:20(?=\d\d\.)|[A-Z](?=\d\d-))(\d\d)"
 )
 """Its groups are the last two digits of the year, in addresses of arXiv and of the ACL."""
+HUB_SITE = "https://huggingface.co/"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -49,9 +50,13 @@ def read_traits(
     n_parameters = None
     if not has_other_network:
         n_parameters = count_parameters(catalogue, card, described.backbone)
+    backbone = described.backbone
+    if backbone in catalogue.paths("baselines"):
+        # An encoder with a card is called by its network, so that a backbone has one spelling.
+        backbone = catalogue.encoder(backbone).backbone or backbone
     traits = EncoderTraits(
         method=described.method,
-        backbone=_spell_backbone(catalogue, described.backbone),
+        backbone=backbone,
         supervision=described.supervision,
         parameters=n_parameters,
         # Of the card, else of the card's paper, else of the row's.
@@ -66,13 +71,6 @@ def read_traits(
         license="" if card.license == "unknown" else card.license,
         is_open=_has_open_weights(card),
     )
-
-
-def _spell_backbone(catalogue: Catalogue, backbone: str) -> str:
-    """Return the one spelling of a backbone: an encoder with a card is called by its network."""
-    if backbone in catalogue.paths("baselines"):
-        return catalogue.encoder(backbone).backbone or backbone
-    return backbone
 
 
 def _list_languages(card: EncoderCard) -> tuple[str, ...]:
@@ -139,4 +137,4 @@ def _model_address(card: EncoderCard) -> str:
 
 def hub_address(model: str) -> str:
     """Return the Hub's page of an id ``organisation/name``; empty if it is no such id."""
-    return f"https://huggingface.co/{model}" if HUB_ID.fullmatch(model) else ""
+    return HUB_SITE + model if HUB_ID.fullmatch(model) else ""

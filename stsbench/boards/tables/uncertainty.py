@@ -62,9 +62,9 @@ def add_intervals(table: Table, progress: ProgressCallback | None) -> Table:
 
     # Python's id of a row -> the row with intervals that replaces it.
     new_rows: dict[int, Row] = {}
-    # Labels of rows, each with a result that lacks something an interval needs.
-    without_columns: list[tuple[str, Result]] = []
-    without_sentences: list[tuple[str, Result]] = []
+    # Rows, each with a result that lacks something an interval needs.
+    without_columns: list[tuple[_RowMeans, Result]] = []
+    without_sentences: list[tuple[_RowMeans, Result]] = []
     with cached_values("means.json", dict[str, tuple[float, float]]) as interval_cache:
         for n_done, row_means in enumerate(rows_with_means, start=1):
             row, tasks_by_key, results_by_task, score_names = row_means
@@ -72,9 +72,9 @@ def add_intervals(table: Table, progress: ProgressCallback | None) -> Table:
             computed = compute_mean_intervals(
                 results_by_task, groups_of_tasks, score_names, interval_cache
             )
-            without_columns += [(row.label, result) for result in computed.results_without_columns]
+            without_columns += [(row_means, result) for result in computed.results_without_columns]
             without_sentences += [
-                (row.label, result) for result in computed.results_without_sentences
+                (row_means, result) for result in computed.results_without_sentences
             ]
             new_rows[id(row)] = _set_intervals(row, tasks_by_key, computed.intervals)
             if progress:
@@ -89,20 +89,27 @@ def add_intervals(table: Table, progress: ProgressCallback | None) -> Table:
 
 
 def _describe_missing_intervals(
-    reason: str, labels_and_results: Sequence[tuple[str, Result]]
+    reason: str, means_and_results: Sequence[tuple[_RowMeans, Result]]
 ) -> Iterator[str]:
     """Yield a note on the rows of a table whose intervals cannot be computed, if there are any.
 
-    The note has a remedy: how to score their results again.
+    The note says which numbers lack one, and has a remedy: how to score their results again.
 
     Args:
         reason: Why they cannot be computed.
-        labels_and_results: The label of such a row, with each result that is the reason.
+        means_and_results: The means of such a row, with each result that is the reason.
     """
-    if labels_and_results:
-        labels = list(dict.fromkeys(label for label, _ in labels_and_results))
-        problem = f"no 95% interval of the mean of {format_some(labels)}: {reason}"
-        remedy = make_rescore_remedy([result for _, result in labels_and_results])
+    if means_and_results:
+        labels = list(dict.fromkeys(means.row.label for means, _ in means_and_results))
+        keys = {key for means, _ in means_and_results for key in means.tasks_by_key}
+        numbers = ["the mean"] if AVERAGE in keys else []
+        # All other keys are those of tasks.
+        if keys - {AVERAGE, EXACT}:
+            numbers.append("scores over several seeds")
+        problem = (
+            f"no 95% interval of {' and of '.join(numbers)} of {format_some(labels)}: {reason}"
+        )
+        remedy = make_rescore_remedy([result for _, result in means_and_results])
         yield AdvisingNote(problem, remedy)
 
 
@@ -254,7 +261,11 @@ def rank_table(
     if not standings.rows:
         raise _no_ranks_error(table, standings)
     labels = [row.label for row in table.rows()]
-    lacking_notes = list(_describe_lacking_columns(standings))
+    lacking_notes: list[str] = []
+    lacking = standings.results_without_columns
+    if lacking:
+        problem = f"Rank: {describe_missing_columns(lacking)}"
+        lacking_notes.append(AdvisingNote(problem, make_rescore_remedy(lacking)))
     if len(standings.rows) == 1:
         (row_index,) = standings.rows
         note = (
@@ -287,14 +298,6 @@ def _no_ranks_error(table: Table, standings: Standings[int]) -> DataError:
         f"{describe_missing_columns(results)}, which ranks need",
         remedy=make_rescore_remedy(results),
     )
-
-
-def _describe_lacking_columns(standings: Standings[int]) -> Iterator[str]:
-    """Yield a note on results without per-item columns, if there are any."""
-    results = standings.results_without_columns
-    if results:
-        problem = f"Rank: {describe_missing_columns(results)}"
-        yield AdvisingNote(problem, make_rescore_remedy(results))
 
 
 def _averaged_specs(table: Table) -> list[ColumnSpec]:

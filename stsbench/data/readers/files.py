@@ -25,13 +25,7 @@ from stsbench.core.errors import CardError, DataError, translate_errors
 from stsbench.core.files import check_parquet
 from stsbench.core.wording import as_one_line
 from stsbench.data.readers.table import DELIMITERS, MAX_LISTED, FileLayout, TextTable, read_sheet
-from stsbench.data.readers.text import (
-    BOM,
-    find_encoding,
-    normalise_text,
-    read_bytes,
-    to_utf8,
-)
+from stsbench.data.readers.text import BOM, find_encoding, normalise_text, read_bytes, to_utf8
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -24,12 +24,7 @@ from stsbench.data.readers.sentence_tables import (
     to_labelled,
 )
 from stsbench.data.readers.table import DataFile, FileLayout, format_names
-from stsbench.data.readers.text import (
-    format_field,
-    parse_gold_score,
-    read_lines,
-    read_text,
-)
+from stsbench.data.readers.text import format_field, parse_gold_score, read_lines, read_text
 from stsbench.data.splits import CaptionSplit, PairSplit
 
 

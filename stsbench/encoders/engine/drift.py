@@ -429,11 +429,9 @@ def read_environment(encoder: Encoder) -> dict[str, str]:
         environment["float32"] = "tf32"
     # The encoder's class, and those of the encoders inside it; a dict keeps each once, in order.
     classes = dict.fromkeys(type(layer) for layer in encoder_and_its_bases(encoder))
-    users_classes = [kind for kind in classes if not provenance.is_own_class(kind)]
-    # A class without a file has no hashes.
-    code_hashes = " ".join(filter(None, map(_code_hashes, users_classes)))
-    if code_hashes:
-        environment["code"] = code_hashes
+    code = " ".join(filter(None, map(code_hashes, classes)))
+    if code:
+        environment["code"] = code
     return environment
 
 
@@ -493,7 +491,7 @@ class _OwnModules(ModuleFinder):
         return module
 
 
-def _code_hashes(kind: type) -> str:
+def code_hashes(kind: type) -> str:
     """Return the hashes of the file of a user's class and of the user's files that it imports.
 
     Files count that are imported directly or by other imports. The user's files are those of the
@@ -504,10 +502,10 @@ def _code_hashes(kind: type) -> str:
 
     Returns:
         The SHA-256 hashes, sorted by the paths of the files, with blanks between them; empty if
-        the class has no file.
+        the class has no file, or is one of stsbench's own.
     """
     class_file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    if not class_file:
+    if not class_file or provenance.is_own_class(kind):
         return ""
     path = Path(class_file)
     # A program that was started as a script has the name "__main__"; it is imported by its file's.

@@ -1,17 +1,20 @@
 """Linear layers by oneDNN on a CPU.
 
 On a CPU oneDNN, part of torch, multiplies with weights that are packed once, and computes an
-activation or a sum in the same pass. By default torch uses MKL in float32, without the wide
-instructions of AMD processors, and packs bfloat16 again for each batch: on one thread of an AMD
-EPYC ``minilm`` takes 1.18 to 1.26 times the time in float32, 1.03 to 1.15 in bfloat16 (500
-sentences, in turns). For the share of the processor's peak see ``benchmarks/encode.py``. In
+activation or a sum in the same pass. By default torch uses MKL in float32, without AVX-512 on AMD
+processors, and packs bfloat16 again for each batch: on one thread of an AMD EPYC with AVX-512
+``minilm`` takes 1.18 to 1.26 times the time in float32, 1.03 to 1.15 in bfloat16 (500 sentences,
+in turns). Without AVX-512 nothing is packed in float32, see :func:`is_packing_faster`. For the
+share of the processor's peak see ``benchmarks/encode.py``. In
 training, where weights change with each step, oneDNN multiplies with plain ones: if its products
 are faster than torch's own, which a short measurement decides, see :func:`fastest_products`.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -43,6 +46,8 @@ ACTIVATIONS: Mapping[Unary, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 """The functions of torch that are oneDNN's activations."""
 
+MALLOC_OPTIONS = {-1: 128 << 20, -3: 32 << 20}
+"""glibc's M_TRIM_THRESHOLD, and M_MMAP_THRESHOLD at its maximum; see ``malloc.h``."""
 SUPPORTED_TYPES: Mapping[torch.dtype, Callable[[], bool]] = {
     torch.float32: lambda: True,
     torch.bfloat16: lambda: torch.ops.mkldnn._is_mkldnn_bf16_supported(),
@@ -101,6 +106,29 @@ class PackedOutput(torch.nn.Module):
             x, residual, self.dense.weight, self.dense.bias, "add"
         )
         return cast(torch.Tensor, self.LayerNorm(total))
+
+
+def keep_freed_memory() -> None:
+    """Let glibc keep up to 128 MiB of memory that torch frees, for the next output of a layer.
+
+    By default it returns more than about 25 MB to the system. Then each output gets new pages, and
+    the system fills them with zeros first, which takes up to a tenth of the time. Another C library
+    is left as it is.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt:
+        for option, n_bytes in MALLOC_OPTIONS.items():
+            mallopt(option, n_bytes)
+
+
+def is_packing_faster(dtype: str) -> bool:
+    """Return whether packed layers of a type are faster than torch's own on this processor.
+
+    In float32 oneDNN gains by AVX-512. With AVX2 alone MKL's products are faster, and so is torch's
+    GELU. The answer depends on the processor only, not on a measurement, so that the same machine
+    always computes the same embeddings.
+    """
+    return dtype != "float32" or torch.backends.cpu.get_cpu_capability() != "AVX2"
 
 
 @torch.inference_mode()

@@ -22,10 +22,7 @@ from stsbench.encoders.accelerator import (
 from stsbench.encoders.backends import RuntimeBackend, TorchBackend, resolve_backend_class
 from stsbench.encoders.base import DeviceMemory, Encoder, FloatArray, IndexArray
 from stsbench.encoders.checkpoint import find_checkpoint
-from stsbench.encoders.described import (
-    find_prompt_text,
-    similarity_notes,
-)
+from stsbench.encoders.described import find_prompt_text, similarity_notes
 from stsbench.encoders.engine.embed import (
     TOKEN_BUDGET,
     Engine,

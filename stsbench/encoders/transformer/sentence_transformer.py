@@ -25,11 +25,7 @@ from stsbench.encoders.backends import (
     resolve_backend_class,
 )
 from stsbench.encoders.base import FloatArray, PositiveInt
-from stsbench.encoders.checkpoint import (
-    SAFE_LOAD_OPTIONS,
-    Checkpoint,
-    locate_checkpoint,
-)
+from stsbench.encoders.checkpoint import SAFE_LOAD_OPTIONS, Checkpoint, locate_checkpoint
 from stsbench.encoders.described import (
     class_addresses,
     find_prompt_text,

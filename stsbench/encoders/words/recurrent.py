@@ -25,13 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from stsbench.core.errors import (
-    CardError,
-    DataError,
-    EncoderError,
-    look_up,
-    translate_errors,
-)
+from stsbench.core.errors import CardError, DataError, EncoderError, look_up, translate_errors
 from stsbench.encoders.accelerator import resolve_device_name
 from stsbench.encoders.backends import check_device
 from stsbench.encoders.base import FloatArray, IndexArray

@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import Meta
 
 from stsbench.core.errors import DataError
+from stsbench.core.wording import format_count
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, Split
 from stsbench.encoders.base import Embed, IndexArray
 from stsbench.evaluators.base import ItemColumns, NonNegativeInt, PositiveFloat, PositiveInt, Scores
@@ -553,7 +554,7 @@ def _describe_embeddings(zero_vectors: int, is_constant: bool) -> list[str]:
     """
     notes = []
     if zero_vectors:
-        notes.append(f"{zero_vectors} embeddings are zero vectors")
+        notes.append(f"{format_count(zero_vectors, 'zero vector')} among the embeddings")
     if is_constant:
         notes.append(
             "every sentence has the same embedding: "

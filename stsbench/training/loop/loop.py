@@ -24,13 +24,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 
 from stsbench.core.cards import TrainingSection
-from stsbench.core.errors import (
-    CardError,
-    Interrupted,
-    OutputError,
-    StsbenchNotice,
-    TrainingError,
-)
+from stsbench.core.errors import CardError, Interrupted, OutputError, StsbenchNotice, TrainingError
 from stsbench.core.wording import as_one_line
 from stsbench.encoders.runs import find_last_checkpoint
 from stsbench.encoders.transformer.cpu_kernels import SUPPORTED_TYPES

@@ -31,11 +31,7 @@ from stsbench.encoders.words.vectors import WordVectors, open_vectors
 from stsbench.encoders.words.words import find_vectors, make_tokeniser, name_vectors
 from stsbench.training.learner import Columns, Rows
 from stsbench.training.objectives import pair_features
-from stsbench.training.words.rounds import (
-    PreparedTraining,
-    StandaloneMethod,
-    WordEncoderFiles,
-)
+from stsbench.training.words.rounds import PreparedTraining, StandaloneMethod, WordEncoderFiles
 
 Side = tuple[Tensor, Tensor]
 """One side of a batch of pairs: word vectors (b, t, w), zero at padding, and lengths (b,)."""

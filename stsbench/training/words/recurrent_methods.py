@@ -18,13 +18,7 @@ from stsbench.core.cards import PositiveFloat, PositiveInt
 from stsbench.core.errors import TrainingError
 from stsbench.core.wording import format_count
 from stsbench.encoders.tokens import TokenIds
-from stsbench.encoders.words.recurrent import (
-    GruCell,
-    GruHalf,
-    GruTable,
-    HalvesConfig,
-    make_batch,
-)
+from stsbench.encoders.words.recurrent import GruCell, GruHalf, GruTable, HalvesConfig, make_batch
 from stsbench.encoders.words.words import make_tokeniser
 from stsbench.training.learner import Columns, Rows
 from stsbench.training.objectives import quick_thoughts

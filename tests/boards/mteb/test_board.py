@@ -150,6 +150,24 @@ def test_models_trained_on_a_task_are_marked_and_have_their_zero_shot_share():
     assert find_row(table, "intfloat/multilingual-e5-small").overlap == ""
 
 
+def test_a_measured_model_has_the_facts_of_its_row_of_mtebs():
+    card = CATALOGUE.encoder_digest(CATALOGUE.encoder("minilm"))
+    on_one_task = [
+        measured("minilm", "stsb-raw", 0.8, encoder_card=card),
+        measured("minilm+pooling=cls", "stsb-raw", 0.7),
+        # Other weights under the card's parameters: what they were trained on is not known.
+        measured("minilm+model=mine", "stsb-raw", 0.6),
+    ]
+    table = build_board("MTEB(eng, v2)", results=on_one_task)
+    public = find_row(table, "sentence-transformers/all-MiniLM-L6-v2").cells
+    for key in ("size", "zero_shot"):
+        for name in ("minilm", "minilm+pooling=cls"):
+            assert find_row(table, name).cells[key].measured == public[key].published
+        assert key not in find_row(table, "minilm+model=mine").cells
+    assert build_layout(table).heads[-2:] == ["Size", "Zero-shot"]
+    assert any(note.startswith("zero-shot (the share") for note in table.notes)
+
+
 def test_own_results_stand_in_the_same_columns():
     tasks = ("lcqmc", "pawsx-zh", "afqmc", "qbqtc", "atec", "bq", "cmteb-stsb")
     split_by_task = {task: CATALOGUE.task(task).score_split for task in tasks}

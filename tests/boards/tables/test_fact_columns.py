@@ -83,6 +83,20 @@ def test_the_best_under_50_ms_is_answered():
         leaderboard(RESULTS, max_parameters=1)
 
 
+def test_a_time_that_was_measured_on_another_task_counts_on_each_board():
+    fast, *_ = results_of("fast", 0.7, 9.0)
+    probe = {"name": "senteval", "kfold": 10}
+    on_probe = make_result("fast", "mr", score=0.8, protocol=probe, split="all")
+    # The same name, but other weights: their time is not known.
+    other = make_result("fast", "mr", 0.6, protocol=probe, split="all", fingerprint="other")
+    board = leaderboard([fast, on_probe, other], suite="mr", max_ms=50)
+    lines = board.to_markdown().splitlines()
+    (row,) = [line for line in lines if line.startswith("| fast")]
+    assert "| 80.00 | 9.00 |" in row.replace("*", "")
+    (note,) = [line for line in lines if "not known" in line]
+    assert "1 row is not shown" in note
+
+
 def test_an_unknown_column_lists_the_known():
     with pytest.raises(UnknownName, match="unknown column 'sizes'.*known: size, dimensions, ms"):
         leaderboard(RESULTS, columns="sizes")

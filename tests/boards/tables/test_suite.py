@@ -165,9 +165,14 @@ def test_means_over_seeds_have_intervals_and_what_has_no_columns_is_told():
     assert intervals["bare"] is None and steps == [(1, 2), (2, 2)]
     (note, signature) = board.measured_notes
     assert signature.startswith(f"signature:{board.signature_id} | tasks:sts12 | ")
-    assert note.startswith("no 95% interval of the mean of bare: per-item columns are missing")
+    due_note = "no 95% interval of the mean and of scores over several seeds of bare: per-item"
+    assert note.startswith(due_note)
     assert note in build_layout(board).legend
     assert note not in build_layout(board, "published").legend
+    (board,) = request.make_suite_boards(
+        "one", Suite(name="One", tasks=["sts12"], average=False), {"sts12": "test"}
+    )
+    assert board.measured_notes[0].startswith(due_note.replace("the mean and of ", ""))
 
 
 def test_an_average_is_over_as_many_seeds_as_the_task_that_has_most():

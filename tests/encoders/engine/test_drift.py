@@ -46,10 +46,10 @@ def upgrade(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "versions", lambda: found)
 
 
-@pytest.mark.parametrize("change", ["versions", "processor", "_code_hashes"])
+@pytest.mark.parametrize("change", ["versions", "processor", "code_hashes"])
 def test_what_rounds_differently_is_kept_and_not_asked_again(tmp_path, monkeypatch, change):
     use(tmp_path, Sampled())
-    place = drift if change == "_code_hashes" else machine
+    place = drift if change == "code_hashes" else machine
     monkeypatch.setattr(
         place, change, lambda *_: {"torch": "99.0"} if change == "versions" else "another"
     )

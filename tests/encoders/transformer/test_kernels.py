@@ -21,6 +21,7 @@ from stsbench.encoders.transformer.cpu_kernels import (
     fastest_products,
     pack_linears,
 )
+from stsbench.encoders.transformer.encoder import TransformerEncoder
 
 pytestmark = pytest.mark.skipif(
     not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="this torch has no oneDNN"
@@ -150,6 +151,16 @@ def test_a_type_that_onednn_does_not_take_here_stays(monkeypatch):
     model = made("bert").to(torch.bfloat16)
     pack_linears(model)
     assert "PackedLinear" not in kinds_of(model)
+
+
+@pytest.mark.parametrize(
+    ("capability", "is_packed"), [("AVX2", False), ("AVX512", True), ("DEFAULT", True)]
+)
+def test_float32_is_packed_where_that_is_faster(masked_lm, monkeypatch, capability, is_packed):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    encoder = TransformerEncoder(str(masked_lm), pooling="mean", device="cpu")
+    assert encoder.encode(["Two words."]).shape[0] == 1
+    assert ("PackedLinear" in kinds_of(encoder.backbone.model)) == is_packed
 
 
 WIDTH, OUTPUTS = 144, 128

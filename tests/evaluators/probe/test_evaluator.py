@@ -181,7 +181,9 @@ def test_a_constant_embedding_is_scored_and_noted(protocol):
         assert scores.scores["majority"] == pytest.approx(100 / 160)
         assert scores.score == pytest.approx(100 / 160, abs=1e-4)
         same = "every sentence has the same embedding: the classifier can only learn how frequent classes are"
-        assert scores.notes == ((same,) if value else ("160 embeddings are zero vectors", same))
+        assert scores.notes == (
+            (same,) if value else ("160 zero vectors among the embeddings", same)
+        )
 
 
 @pytest.mark.parametrize("protocol", ["small", "logreg"])

@@ -37,7 +37,7 @@ function refresh() {
   tables.forEach(markBest);
   showComparison();
   const shown = units.filter((unit) => unit.shown).length, away = hiddenKeys().length;
-  byId("empty").hidden = shown > 0;
+  byId("empty").hidden = shown > 0 || !units.length;
   byId("status").textContent = `${shown} of ${units.length} rows`
     + (away ? `; ${away} ${away > 1 ? "tasks" : "task"} hidden, averages are over all of them` : "");
 }

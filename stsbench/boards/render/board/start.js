@@ -22,6 +22,8 @@ function start() {
   byId("clear").addEventListener("click", clear);
   byId("empty").querySelector("button").addEventListener("click", clear);
   byId("download").addEventListener("click", download);
+  // A report may have no table with rows to search and filter.
+  for (const id of ["search", "status", "filters"]) byId(id).hidden = !units.length;
   byId("controls").hidden = false;
   byId("filters").open = matchMedia("(min-width: 40rem)").matches;
   startTheme();
