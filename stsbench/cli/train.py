@@ -366,7 +366,7 @@ def _forecast_runs(plans: Sequence[TrainPlan], timing_command: str, *, as_json: 
             # The last line is on the time, which is unknown.
             labels_and_values[-1][-1] += f"; '{timing_command}' measures some steps"
     if as_json:
-        report = {"recipe": plan.name, "seeds": seeds, **values_by_key}
+        report: dict[str, object] = {"recipe": plan.name, "seeds": seeds, **values_by_key}
         if missing:
             report["missing"] = missing
         print_json(report)
