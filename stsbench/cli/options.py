@@ -228,6 +228,14 @@ TaskOfReport = Annotated[
         task_names,
     ),
 ]
+SuiteOfReport = Annotated[
+    str | None,
+    _option(
+        "The suite whose results to show; default one that there are results of.",
+        flags="",
+        complete=complete_names("suites"),
+    ),
+]
 SuiteName = Annotated[
     str | None,
     _option(
