@@ -232,8 +232,8 @@ SuiteOfReport = Annotated[
     str | None,
     _option(
         "The suite whose results to show; default one that there are results of.",
-        flags="",
-        complete=complete_names("suites"),
+        "",
+        complete_names("suites"),
     ),
 ]
 SuiteName = Annotated[
