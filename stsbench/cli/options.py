@@ -80,7 +80,6 @@ def make_catalogue(folders: Sequence[Path] = ()) -> "Catalogue":
 encoder_names = complete_names("baselines", "trainers")
 recipe_names = complete_names("trainers")
 task_names = complete_names("suites", "tasks")
-all_names = complete_names("tasks", "baselines", "trainers", "suites")
 
 
 def split_repeated_names(parameter: CallbackParam, values: list[str]) -> list[str]:
@@ -167,6 +166,11 @@ _folder, _work, _output = (partial(_option, panel=panel) for panel in (FOLDERS, 
 _many = partial(_option, default_factory=list, show_default=False)
 _names = partial(_many, callback=split_repeated_names)
 _arguments = partial(_argument, default_factory=list, show_default=False)
+_suite = partial(
+    _option,
+    "Suites and tasks to show, comma list; default the first suite that there are results of.",
+    complete=task_names,
+)
 
 
 # What is measured.
@@ -228,22 +232,8 @@ TaskOfReport = Annotated[
         task_names,
     ),
 ]
-SuiteOfReport = Annotated[
-    str | None,
-    _option(
-        "The suite whose results to show; default one that there are results of.",
-        "",
-        complete_names("suites"),
-    ),
-]
-SuiteName = Annotated[
-    str | None,
-    _option(
-        "Suites and tasks to show, comma list; default the first suite that there are results of.",
-        "--suite --tasks -t",
-        task_names,
-    ),
-]
+SuiteName = Annotated[str | None, _suite("--suite --tasks -t")]
+SuiteOfReport = Annotated[str | None, _suite("--suite")]
 Protocols = Annotated[
     str | None, _option("Protocols, comma list, e.g. simcse or wmean,logreg.", "--protocol -p")
 ]
@@ -435,7 +425,6 @@ TableName = Annotated[
     str | None,
     _option(
         "A table of a paper or of stsbench, or your own TOML file.",
-        flags="",
         complete=complete_names("tables"),
     ),
 ]
@@ -451,7 +440,7 @@ AddedRows = Annotated[
 ]
 SignificanceAgainst = Annotated[
     str | None,
-    _option("Mark measured scores that differ significantly from this encoder's.", flags=""),
+    _option("Mark measured scores that differ significantly from this encoder's."),
 ]
 ShownIntervals = Annotated[
     str,
@@ -599,7 +588,11 @@ KindName = Annotated[
 ]
 Language = Annotated[str | None, _option("Only what is in this language, by its code: en, de, zh.")]
 AnyName = Annotated[
-    str, _argument("A task, suite, encoder, recipe, corpus, table, run or protocol.", all_names)
+    str,
+    _argument(
+        "A task, suite, encoder, recipe, corpus, table, run or protocol.",
+        complete_names("tasks", "baselines", "trainers", "suites"),
+    ),
 ]
 TryHub = Annotated[
     bool,

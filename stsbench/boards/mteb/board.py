@@ -260,8 +260,8 @@ class MtebBoard:
             yield note_on_revisions
         if any(ZERO_SHOT_COLUMN.key in row.cells for group in groups for row in group.rows):
             yield (
-                "§ and zero-shot (the share of these tasks that a model was not trained on): "
-                "by the training sets in MTEB's descriptions of models"
+                "zero-shot (the share of these tasks that a model was not trained on), and § of "
+                "rows with °: by the training sets in MTEB's descriptions of models"
             )
         rows_by_section = {group.section: group.rows for group in groups}
         errors = estimate_errors(self.tasks, self.catalogue)

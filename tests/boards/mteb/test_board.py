@@ -165,6 +165,7 @@ def test_a_measured_model_has_the_facts_of_its_row_of_mtebs():
             assert find_row(table, name).cells[key].measured == public[key].published
         assert key not in find_row(table, "minilm+model=mine").cells
     assert build_layout(table).heads[-2:] == ["Size", "Zero-shot"]
+    assert any(note.startswith("zero-shot (the share") for note in table.notes)
 
 
 def test_own_results_stand_in_the_same_columns():
