@@ -384,14 +384,15 @@ class TaskEmbedder:
 
         def report(task: str, error: StsbenchError) -> None:
             """Report that texts are not available; say for a variant what they are needed for."""
-            name = self.encoder.name
             if find_variant(encoder) is not None and isinstance(error, SourceError):
                 error = SourceError(
                     f"int8 and uint8 take their ranges from '{texts_name}': {error.reason}",
                     hint="give these data, `data=DIR`, or take others: for all encoders by "
-                    f"`params=calibration=target`, for one by its name, {name}+calibration=target",
+                    f"`params=calibration=target`, for one by its name, "
+                    f"{self.encoder.name}+calibration=target",
                 )
-            self._callbacks.on_failure(f"{name} on {task}" if task else name, error)
+            on_task = f" on {task}" if task else ""
+            self._callbacks.on_failure(f"{self.encoder.name}{on_task}", error)
 
         # Texts that were not available are missing for this encoder too, which is to be reported.
         if not shared_state.fitting_texts or shared_state.fitting_texts_key != texts_key:

@@ -316,8 +316,7 @@ class RunProgress:
         ``self.tasks_without_data`` has their reasons. The first was printed when it failed. The
         line names the option by which the user gives the files of those that have any.
         """
-        further_tasks = self.tasks_without_data[1:]
-        if further_tasks:
+        if further_tasks := self.tasks_without_data[1:]:
             line = f"no data either: {', '.join(task for task, _ in further_tasks)}"
             # A reason says which files are missing in the data folder, if any.
             tasks_of_files = [task for task, reason in further_tasks if "--data DIR" in reason]

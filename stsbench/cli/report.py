@@ -98,8 +98,9 @@ def report_command(
             on_failure = partial(_add_failure, figures_by_reason, name)
             callbacks = display.make_callbacks(name, on_notice=print_error, on_failure=on_failure)
             try:
-                result = analyse(name, analysis, plan, parameters={}, callbacks=callbacks)
-                analysis_results.append(result)
+                analysis_results.append(
+                    analyse(name, analysis, plan, parameters={}, callbacks=callbacks)
+                )
             except StsbenchError as error:
                 on_failure("", error)
     missing.extend(f"{', '.join(names)}{reason}" for reason, names in figures_by_reason.items())
@@ -173,8 +174,8 @@ def _add_failure(
         error: The reason.
     """
     of_label = f" of {label}" if label else ""
-    reason = f"{of_label}: {describe_error_line(error)}"
-    figures_by_reason.setdefault(reason, []).append(figure)
+    figures = figures_by_reason.setdefault(f"{of_label}: {describe_error_line(error)}", [])
+    figures.append(figure)
 
 
 @contextmanager
@@ -252,8 +253,8 @@ def _read_trusted_results(
             for result in directory.result_folder.all_results
             if result.encoder in names_by_spec.values()
         ]
-        guess_suite = TableRequest(catalogue=plan.catalogue, results=stored_results).guess_suite
-        suite = suite or guess_suite() or DEFAULT_SUITE
+        request = TableRequest(catalogue=plan.catalogue, results=stored_results)
+        suite = suite or request.guess_suite() or DEFAULT_SUITE
         measured_names = {result.encoder for result in stored_results}
         for spec, name in names_by_spec.items():
             with _collect_error("results", missing):

@@ -276,7 +276,6 @@ def rank_table(
     notes = [
         *_describe_ranks(standings, labels, n_tasks=len(specs)),
         *lacking_notes,
-        *_describe_independence(standings),
     ]
     return _add_measured_notes(add_standings(table, standings.rows), notes)
 
@@ -330,7 +329,8 @@ def _describe_ranks(
     Args:
         standings: The ranks by the index of the row, and how they were computed: ``tests`` is the
             number of pairs of rows, and ``has_exact_letters`` is False if rows that do differ had
-            to share a letter, as there would have been too many letters.
+            to share a letter, as there would have been too many letters. It also has the results
+            that lack the sentences of their items.
         labels: The label of each row of the table.
         n_tasks: The number of tasks that the average is over.
     """
@@ -364,17 +364,8 @@ def _describe_ranks(
             f"{', '.join(single_seed_rows)}: one training seed, "
             "so the rank says nothing of the recipe"
         )
-
-
-def _describe_independence(standings: Standings[int]) -> Iterator[str]:
-    """Yield a note on tasks whose items were taken as independent, if there are any.
-
-    Items that share a sentence vary together, but results of early versions do not have the
-    sentences.
-
-    Args:
-        standings: The ranks, and the results that lack the sentences of their items.
-    """
+    # Items that share a sentence vary together, but results of early versions do not have the
+    # sentences.
     results = standings.results_without_sentences
     if results:
         tasks = ", ".join(dict.fromkeys(result.task for result in results))
