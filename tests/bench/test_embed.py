@@ -181,7 +181,7 @@ def test_a_task_without_texts_to_fit_on_is_told_and_left_out(place):
     results = evaluate(place, whitened(), on_error="skip", listener=listener)
     assert [result.task for result in results] == ["plants"]
     assert len(told) == 1
-    assert told[0].startswith("pets: no data for pets (validation)")
+    assert told[0].startswith("whitened on pets: no data for pets (validation)")
     with pytest.raises(DataError, match=r"for pets \(validation\)"):
         evaluate(place, whitened())
 
