@@ -87,21 +87,21 @@ def _no_results_error(
 ) -> StsbenchError:
     """Return the error to raise if a name stands for no results at a location.
 
-    It is an UnknownName, unless the name is that of a card. Either one suggests names in
+    It is an UnknownName, unless the name is that of a card or recipe. Either one suggests names in
     ``known_names``. If there is none to suggest, the advice is to score the encoder of the card, if
-    that has a checkpoint, on those of the tasks that have a card.
+    that has a checkpoint, or of the recipe, on those of the tasks that have a card.
     """
     names = list(dict.fromkeys(known_names))
-    cards = catalogue.paths("baselines")
+    cards, recipes = catalogue.paths("baselines"), catalogue.paths("trainers")
     # The longest beginning of the name that is a card, with the parameters behind it.
     for stem, params in split_params(spec):
-        if stem not in cards:
+        if stem not in cards and stem not in recipes:
             continue
         hint = suggest(spec, names).removeprefix("; ")
         task_ids = catalogue.paths("tasks")
         tasks_to_score = ",".join(task for task in dict.fromkeys(tasks) if task in task_ids)
         remedy = None
-        if not hint and lacks_checkpoint(catalogue.encoder(stem), params):
+        if not hint and stem in cards and lacks_checkpoint(catalogue.encoder(stem), params):
             hint = "its card names no checkpoint to fetch"
         elif not hint and tasks_to_score:
             remedy = Remedy("fill", {"encoder": spec, "tasks": tasks_to_score})

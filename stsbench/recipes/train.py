@@ -194,12 +194,12 @@ def run_training(plan: TrainPlan, *, on_progress: OnProgress = lambda progress: 
     Raises:
         StsbenchError: The recipe cannot be trained; the message says why, and what is stored.
     """
-    finished = find_finished_run(plan)
-    if finished is not None:
-        return finished
     if uses_training_loop(plan.card):
         # Raises an error if no checkpoint to start from is named: before torch is loaded.
         check_start_is_named(plan)
+    finished = find_finished_run(plan)
+    if finished is not None:
+        return finished
     with _writable_folder(plan):
         # The method with all that it learns from: nothing is trained yet.
         trainer = load_trainer(plan)

@@ -255,7 +255,7 @@ def _sentences_on_plan(
             if most == 1:
                 number = "no number of items"
             elif fewest == 1:
-                number = "an unknown number of seeds"
+                number = "an unknown number of seeds (to plan, each encoder needs two)"
             else:
                 number = "no number of seeds"
             other_tasks.setdefault(number, []).append(task)

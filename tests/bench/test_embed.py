@@ -181,7 +181,7 @@ def test_a_task_without_texts_to_fit_on_is_told_and_left_out(place):
     results = evaluate(place, whitened(), on_error="skip", listener=listener)
     assert [result.task for result in results] == ["plants"]
     assert len(told) == 1
-    assert told[0].startswith("pets: no data for pets (validation)")
+    assert told[0].startswith("whitened on pets: no data for pets (validation)")
     with pytest.raises(DataError, match=r"for pets \(validation\)"):
         evaluate(place, whitened())
 
@@ -374,7 +374,8 @@ def test_too_many_dimensions_and_unknown_texts_are_told_once(place):
         "tests.encoders.fakes:Plain", params={"embeddings": "int8", "calibration": "nothing"}
     )
     assert evaluate(place, unknown, on_error="skip", listener=listener) == []
-    assert told == ["pets, plants: unknown text to fit on 'nothing'; " + told[0].partition("; ")[2]]
+    start = "plain+calibration=nothing+embeddings=int8: unknown text to fit on 'nothing'; "
+    assert told == [start + told[0].partition("; ")[2]]
     with pytest.raises(UnknownName, match="nothing"):
         evaluate(place, unknown)
 

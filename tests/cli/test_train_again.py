@@ -30,6 +30,8 @@ def test_a_finished_run_is_kept_and_one_trained_otherwise_is_not_overwritten(
     stamp = Path("runs/little/seed0/model.safetensors").stat().st_mtime_ns
     assert stsbench(*little).code == 0
     assert Path("runs/little/seed0/model.safetensors").stat().st_mtime_ns == stamp
+    error = stsbench.refused(*little[:-2])
+    assert "no checkpoint to start from; pass --base FOLDER" in error and "--fresh" not in error
     recipe = cards / "trainers" / "little.toml"
     recipe.write_text(recipe.read_text().replace("steps = 12", "steps = 8"))
     refused = stsbench(*little)

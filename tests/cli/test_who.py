@@ -350,6 +350,8 @@ def test_a_name_without_results_suggests_those_there_are(stsbench, tmp_path):
     write_result(make_result("minilm+pooling=max", "mine"), tmp_path / "results")
     refused = stsbench.refused("compare", "minilm+pooling=max", "glove-6b", *known)
     assert refused.endswith("to fill it: stsbench run glove-6b --tasks sts12 --cards cards")
+    refused = stsbench.refused("compare", "minilm+pooling=max", "sg-small", *known)
+    assert refused.endswith("to fill it: stsbench run sg-small --tasks sts12 --cards cards")
     # Its card names no checkpoint, so that the command would fail.
     refused = stsbench.refused("compare", "minilm+pooling=max", "infersent1", *known)
     assert refused.endswith("of encoder 'infersent1'; its card names no checkpoint to fetch")

@@ -531,7 +531,8 @@ def test_a_plan_of_seeds_divides_what_items_do_not_explain():
     single = [msgspec.structs.replace(sides["a"][0], train_seed=None)]
     unknown = compare({"a": single, "b": sides["b"]}, settings=replace(FEW, plan=0.0001))
     assert (
-        "with 80% power by an unknown number of seeds on sts12" in describe_comparison(unknown)[0]
+        "by an unknown number of seeds (to plan, each encoder needs two) on sts12"
+        in describe_comparison(unknown)[0]
     )
     more = {
         name: [*results, *(msgspec.structs.replace(result, task="sts13") for result in results)]
