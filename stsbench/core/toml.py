@@ -80,10 +80,10 @@ def convert(table: dict[str, Any], record: type[StructT], *, where: str) -> Stru
     Raises:
         CardError: A key is unknown, missing or wrong; the message names the first one.
     """
-    non_finite_key = _first_non_finite_key(table)
-    if non_finite_key:
+    # The first problem is reported.
+    for key in _non_finite_keys(table):
         raise CardError(
-            f"{where}: key '{non_finite_key}': nan and inf are not allowed; "
+            f"{where}: key '{key}': nan and inf are not allowed; "
             "give a number, or leave the key out"
         )
     try:
@@ -92,30 +92,23 @@ def convert(table: dict[str, Any], record: type[StructT], *, where: str) -> Stru
         raise CardError(f"{where}: {_reword_error(str(error), record)}") from error
 
 
-def _first_non_finite_key(value: Any, key: str = "") -> str:  # noqa: ANN401 - any TOML value
-    """Return the first key in a TOML value whose own value is infinite or NaN.
+def _non_finite_keys(value: Any, key: str = "") -> Iterator[str]:  # noqa: ANN401 - any TOML value
+    """Yield the keys in a TOML value whose own values are infinite or NaN.
 
-    TOML allows such numbers, but no card may have one.
+    TOML allows such numbers, but no card may have one. Keys are dotted, such as ``loop.epochs``.
 
     Args:
         value: Any TOML value; tables and lists are searched.
-        key: The dotted key of the value, such as ``loop.epochs``; empty for a whole file.
-
-    Returns:
-        The dotted key; empty if there is none.
+        key: The dotted key of the value; empty for a whole file.
     """
-    if isinstance(value, float):
-        return "" if math.isfinite(value) else key
+    if isinstance(value, float) and not math.isfinite(value):
+        yield key
     if isinstance(value, dict):
         for name, nested_value in value.items():
-            dotted_key = f"{key}.{name}" if key else name
-            if wrong_key := _first_non_finite_key(nested_value, dotted_key):
-                return wrong_key
+            yield from _non_finite_keys(nested_value, f"{key}.{name}" if key else name)
     if isinstance(value, list):
         for nested_value in value:
-            if wrong_key := _first_non_finite_key(nested_value, key):
-                return wrong_key
-    return ""
+            yield from _non_finite_keys(nested_value, key)
 
 
 def _reword_error(message: str, record: type[msgspec.Struct]) -> str:
@@ -132,12 +125,20 @@ def _reword_error(message: str, record: type[msgspec.Struct]) -> str:
     # The path is "$.loop.epochs`"; "$" stands for the file.
     dotted_key = path.removesuffix("`").removeprefix("$").removeprefix(".")
     table_text = f" in [{dotted_key}]" if dotted_key else ""
+    # Follow the dotted key, such as ``groups[0].rows``, into the class: to the record inside the
+    # annotation, or to an annotation without one, such as a Literal of the choices.
+    hint: Any = record
+    for name in re.findall(r"(?:^|\.)(\w+)", dotted_key):
+        hint = get_type_hints(hint).get(name) if isinstance(hint, type) else None
+        hint = next(_inner_records(hint), hint)
     unknown_field = re.match(r"Object contains unknown field `(.*)`", problem)
     if unknown_field:
         unknown_key = unknown_field[1]
         # The valid keys of all tables of the file: the key may be in the wrong one.
-        suggestion = suggest(unknown_key, sorted(set(_all_keys(record))))
-        return f"unknown key '{unknown_key}'{table_text}{suggestion}"
+        keys_text = suggest(unknown_key, sorted(set(_all_keys(record)))) or (
+            f"; known: {', '.join(get_type_hints(hint))}"
+        )
+        return f"unknown key '{unknown_key}'{table_text}{keys_text}"
     missing_field = re.match(r"Object missing required field `(.*)`", problem)
     if missing_field:
         return f"key '{missing_field[1]}' is missing{table_text}"
@@ -145,10 +146,6 @@ def _reword_error(message: str, record: type[msgspec.Struct]) -> str:
     wrong_choice = re.match(r"Invalid enum value (.*)", problem)
     if wrong_choice:
         quoted_value = wrong_choice[1]
-        # Follow the dotted key into the class, to the annotation: a Literal of the choices.
-        hint: Any = record
-        for name in dotted_key.split("."):
-            hint = get_type_hints(hint).get(name) if isinstance(hint, type) else None
         choices = list(map(str, get_args(hint)))
         suggestion = suggest(quoted_value.strip("'"), choices)
         return f"{key_text}{quoted_value} is not one of {', '.join(choices)}{suggestion}"
@@ -163,14 +160,16 @@ def _all_keys(record: type[msgspec.Struct]) -> Iterator[str]:
     """
     for key, hint in get_type_hints(record).items():
         yield key
-        # An annotation such as dict[str, A] | None names the record A among its arguments, so
-        # those are searched too.
-        annotations = [hint]
-        while annotations:
-            annotation = annotations.pop()
-            if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
-                yield from _all_keys(annotation)
-            annotations.extend(get_args(annotation))
+        for inner_record in _inner_records(hint):
+            yield from _all_keys(inner_record)
+
+
+def _inner_records(annotation: Any) -> Iterator[type[msgspec.Struct]]:  # noqa: ANN401 - any type
+    """Yield the classes of records in an annotation, such as ``A`` in ``dict[str, A] | None``."""
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _inner_records(argument)
 
 
 def toml(value: object) -> str:

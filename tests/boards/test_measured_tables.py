@@ -315,6 +315,13 @@ def own_table(tmp_path: Path, text: str) -> str:
             'paper = "bert-flo"',
             "key 'paper': 'bert-flo' is not one of papers.toml; did you mean",
         ),
+        ('["BERT-base"]', '[{encoder = "a"}]', "unknown key 'encoder' in .*; known: row, label, "),
+        (
+            'paper = "bert-flow"',
+            "",
+            r"'' is not one of papers.toml, .* write \[board\] in place of",
+        ),
+        ('"BERT-base"', '"minilm"', "no row 'minilm' in bert-flow/table-2, .*; `add=minilm` adds"),
         (
             '"wmean"',
             '"wmaen"',

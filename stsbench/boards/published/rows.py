@@ -138,8 +138,7 @@ def read_published_rows(path: Path = FOLDER / "published.csv") -> Mapping[str, P
             try:
                 score = msgspec.convert(filled_cells, PublishedScore, strict=False)
             except msgspec.ValidationError as error:
-                reason = as_one_line(error)
-                raise CardError(f"{path}: line {line_number}: {reason}") from error
+                raise CardError(f"{path}: line {line_number}: {as_one_line(error)}") from error
             # The key is ``paper/table/row``.
             scores_by_key.setdefault(score.key, []).append(score)
     rows = {}
@@ -179,10 +178,11 @@ def read_misprints() -> Mapping[tuple[str, str], Misprint]:
         (``paper/table/row``, task) -> the misprint and why it is one. The task is empty if the
         whole row is wrong.
     """
-    entries = parse_toml(FOLDER / "misprints.toml")["misprints"]
     return {
         (misprint.row, misprint.task): misprint
-        for misprint in msgspec.convert(entries, list[Misprint])
+        for misprint in msgspec.convert(
+            parse_toml(FOLDER / "misprints.toml")["misprints"], list[Misprint]
+        )
     }
 
 
@@ -210,14 +210,15 @@ METRICS: dict[str, Metric] = {
         Metric("low", in_points=False),
     ),
     **dict.fromkeys(
-        ("steps", "million_parameters", "dimensions", "mean_norm"),
+        (
+            "steps",
+            "million_parameters",
+            "dimensions",
+            "mean_norm",
+            *(f"knn{k}_{kind}" for k in (3, 5, 7) for kind in ("distance", "dot")),
+        ),
         Metric(better="", in_points=False),
     ),
-    **{
-        f"knn{k}_{kind}": Metric(better="", in_points=False)
-        for k in (3, 5, 7)
-        for kind in ("distance", "dot")
-    },
 }
 
 
@@ -318,7 +319,7 @@ class TableCard(StrictRecord):
 def list_tables() -> list[str]:
     """Return the names of all tables: our own boards first, then those of papers."""
     names = {path.stem for path in (FOLDER / "tables").glob("*.toml")}
-    return [*(name for name in BOARDS if name in names), *sorted(names - {*BOARDS})]
+    return [*BOARDS, *sorted(names - {*BOARDS})]
 
 
 def read_table_card(name: str) -> TableCard:
@@ -334,7 +335,7 @@ def read_table_card(name: str) -> TableCard:
     """
     # None, unless the name is that of a paper's table.
     source_card = _make_source_card(name)
-    if source_card is not None:
+    if source_card:
         return source_card
     path = Path(name) if name.endswith(".toml") else FOLDER / "tables" / f"{name}.toml"
     try:
@@ -444,8 +445,10 @@ def _find_form_problems(card: TableCard) -> Iterator[str]:
         yield "[average]: a list in 'of' is empty"
     for facts in list_columns(card):
         if bool(facts.task) == bool(facts.average_of):
-            keys = "both" if facts.task else "neither"
-            yield f"columns: give either 'task' or 'average_of', not {keys}"
+            yield (
+                "columns: give either 'task' or 'average_of', "
+                f"not {'both' if facts.task else 'neither'}"
+            )
         if facts.average_of.endswith(".toml"):
             yield (
                 f"columns: 'average_of' is '{facts.average_of}'; it takes a table of the project's"
@@ -464,7 +467,11 @@ def _find_name_problems(card: TableCard) -> Iterator[str]:
     rows = [facts for group in card.groups for facts in list_rows(group)]
     papers = read_sources().papers
     if card.board is None and card.paper not in papers:
-        yield f"key 'paper': '{card.paper}' is not one of papers.toml{suggest(card.paper, papers)}"
+        hint = suggest(card.paper, papers) or (
+            ", the sources whose rows [[groups]] show; for measured encoders write [board] in "
+            "place of [[groups]] and 'paper'"
+        )
+        yield f"key 'paper': '{card.paper}' is not one of papers.toml{hint}"
     protocol_names = [
         card.protocol,
         *(group.protocol for group in card.groups),
@@ -484,10 +491,10 @@ def _find_name_problems(card: TableCard) -> Iterator[str]:
     # ``row.row`` is the name of a row in the paper's table.
     for row in rows:
         if row.row not in published_names:
-            yield (
-                f"no row '{row.row}' in {card.paper}/{card.table}"
-                f"{suggest(row.row, published_names)}"
+            hint = suggest(row.row, published_names) or (
+                f", which has published rows; `add={row.row}` adds a measured encoder"
             )
+            yield f"no row '{row.row}' in {card.paper}/{card.table}{hint}"
     metrics = [
         *(("columns", column.metric) for column in columns),
         *((f"row '{row.row}'", row.metric) for row in rows),

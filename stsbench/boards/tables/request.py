@@ -162,10 +162,10 @@ class TableRequest:
             card = _make_board_card(
                 name, suite, MTEB_PROTOCOL, all_protocols=[], board=BoardFacts(published=False)
             )
-            empty_board = build_table(
-                suite.name or name, results=[], catalogue=self.catalogue, card=card
+            # It is empty until imported rows are added.
+            boards.append(
+                build_table(suite.name or name, results=[], catalogue=self.catalogue, card=card)
             )
-            boards.append(empty_board)
         # Without results there is no board of a suite, but a table of ours may have its name.
         if self.show == "published" and not boards and name in list_tables():
             return self.make_table(name)
@@ -322,16 +322,17 @@ class TableRequest:
             card = _make_board_card(
                 name, suite, protocol, all_protocols=protocols, board=board_facts
             )
-            board = build_table(
-                suite.name or name,
-                results,
-                self.catalogue,
-                card,
-                self.added,
-                self.progress,
-                mean_intervals=self.mean_intervals,
+            boards.append(
+                build_table(
+                    suite.name or name,
+                    results,
+                    self.catalogue,
+                    card,
+                    self.added,
+                    self.progress,
+                    mean_intervals=self.mean_intervals,
+                )
             )
-            boards.append(board)
         return boards
 
     def _complete_tables(
