@@ -252,6 +252,12 @@ def _k_smallest(values: Float64Array, k: int) -> Float64Array:
     return np.partition(values, k - 1, axis=1)[:, :k]
 
 
+COUNTS_ADDRESS = (
+    "https://github.com/PrincetonML/SIF/blob/master/auxiliary_data/enwiki_vocab_min200.txt"
+)
+"""Where the file of word counts is published that is read by default."""
+
+
 def read_counts(name: str) -> list[str]:
     """Read a file of words and their counts; return the words, the most frequent first.
 
@@ -273,7 +279,7 @@ def read_counts(name: str) -> list[str]:
     if path is None:
         raise DataError(
             f"no file of words and counts '{name}', here or in STSBENCH_VECTORS",
-            hint="give one by `params=counts=FILE`",
+            hint=f"give one by `params=counts=FILE`, such as {COUNTS_ADDRESS}",
         )
     counts: Counter[str] = Counter()
     for line_number, line in enumerate(read_lines(path), start=1):
@@ -492,7 +498,8 @@ def _embeds_without_tokens(
     base = transformer_of(subject)
     if not isinstance(base.pooling, MeanPooling):
         raise EncoderError(
-            f"'{subject.name}' takes no mean over tokens; give it as '{subject.name}+pooling=mean'"
+            f"'{subject.name}' takes no mean over tokens; leave it out, or name its model with "
+            "pooling=mean"
         )
     tokenized_sentences = base.tokenize(subject.task.texts())
     # The most frequent token ids first; of equally frequent ones, that which occurs first.

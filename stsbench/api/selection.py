@@ -248,11 +248,10 @@ def _find_reference(
         if name in (row.name, row.label):
             return row
     try:
-        (reference,) = parse_added_rows([name], encoders, request.catalogue, request.results_folder)
+        return parse_added_rows([name], encoders, request.catalogue, request.results_folder)[0]
     except UnknownName as error:
         hint = f"{request.results_folder} has no results of it; published rows have none to test"
         raise UnknownName("encoder", name, error.choices, hint=hint) from None
-    return reference
 
 
 def filter_side(

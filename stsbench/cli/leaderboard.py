@@ -158,7 +158,7 @@ def leaderboard_command(
         from stsbench.boards.render.figures import draw_table
 
         with figure_width(width):
-            write_or_print(draw_table(tables, numbers, exact=exact), out, fmt=fmt)
+            write_or_print(draw_table(requested.tables, numbers, exact=exact), out, fmt=fmt)
     else:
         text = render(
             tables,

@@ -323,7 +323,7 @@ class RunProgress:
             if tasks_of_files:
                 line += (
                     "; pass --data DIR (or set STSBENCH_DATA) with the files of "
-                    f"{format_some(tasks_of_files)}"
+                    f"{format_some(tasks_of_files)}, which 'stsbench show TASK' lists"
                 )
             print_error(line)
         self.tasks_without_data.clear()

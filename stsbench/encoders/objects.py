@@ -96,7 +96,7 @@ def _resolve_object(
         if name not in (None, str(candidate)):
             raise EncoderError(
                 f"'{candidate}' is a name already, by which its results are found, so that it "
-                f"cannot be called '{name}'; give it without a name, in a list for example"
+                f"cannot be called '{name}'; in a dict, make it its own key"
             )
         return load_named(str(candidate), params=params, catalogue=catalogue)
     if isinstance(candidate, NamedEncoder):

@@ -374,7 +374,8 @@ def test_too_many_dimensions_and_unknown_texts_are_told_once(place):
         "tests.encoders.fakes:Plain", params={"embeddings": "int8", "calibration": "nothing"}
     )
     assert evaluate(place, unknown, on_error="skip", listener=listener) == []
-    assert told == ["pets, plants: unknown text to fit on 'nothing'; " + told[0].partition("; ")[2]]
+    start = "plain+calibration=nothing+embeddings=int8: unknown text to fit on 'nothing'; "
+    assert told == [start + told[0].partition("; ")[2]]
     with pytest.raises(UnknownName, match="nothing"):
         evaluate(place, unknown)
 

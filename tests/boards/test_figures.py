@@ -123,6 +123,11 @@ def test_commands_write_figures(folder, tmp_path, monkeypatch, capsys):
     )
     assert (wrote.code, wrote.out) == (0, "wrote board.png\n")
     assert Path("board.png").read_bytes().startswith(b"\x89PNG")
+    # The reason why intervals are missing is in the figure, the command that computes them is not.
+    wrote = Command(capsys)("leaderboard", "--results", "measured", "--out", "board.svg")
+    picture = Path("board.svg").read_text()
+    assert wrote.code == 0 and "no 95% interval of the mean" in picture
+    assert "stsbench run" not in picture and "--fresh" not in picture
 
 
 def test_commands_refuse_figures_that_go_nowhere(capsys):

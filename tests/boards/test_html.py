@@ -377,6 +377,8 @@ def test_rows_of_one_name_are_told_apart_by_what_differs():
         "SBERT 2019, table 1",
         "SBERT 2019, table 2",
     ]
+    # A row without a text needs no number beside one that has a text.
+    assert named(row, replace(row, encoder="mine")) == ["", "mine"]
     # Nothing differs.
     assert named(row, replace(row)) == ["no. 1", "no. 2"]
 
@@ -402,6 +404,12 @@ def test_what_the_title_of_a_group_says_is_told_without_groups_only():
         name="n", title="n", columns=[TableColumn(key="a", head="A")], groups=[Group(rows=alike)]
     )
     assert '<span class="name">x</span><span class="apart"> a</span>' in render([table], "html")
+    below = Group(title="Below", rows=[replace(alike[0])])
+    text = render([replace(table, groups=[Group(rows=alike[:1]), below])], "html")
+    assert re.findall(r"x</span>(<span class=.apart.*?</span>)?", text) == [
+        "",
+        '<span class="apart grouped"> Below</span>',
+    ]
 
 
 def test_a_long_name_breaks_before_a_parameter():

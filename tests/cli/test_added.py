@@ -289,6 +289,21 @@ def test_significance_against_marks_what_compare_calls_significant(stsbench, tmp
     )
 
 
+def test_a_board_without_a_pair_to_test_has_a_note_instead_of_marks(stsbench, tmp_path):
+    write_result(*sts("a", UNROUNDED[0], tasks=STS[:1]), tmp_path / "results")
+    for name, correct in (("a", [1, 1, 1, 0] * 20), ("b", [0, 0, 0, 1] * 20)):
+        split = Catalogue().task("mr").score_split
+        write_result(probe(name, "mr", correct, split=split), tmp_path / "results")
+    board = ("leaderboard", "--suite", f"mr,{STS[0]}", "--significance-against", "a")
+    untested, tested = stsbench.json(*board)
+    note = "no marks: no other measured row can be tested against a on a common task"
+    assert "significantly above a" in str(tested) and note not in str(tested)
+    assert note in str(untested) and "significantly above a" not in str(untested)
+    message = stsbench.refused(*board, "--encoder", "a")
+    assert "no other measured row can be tested against 'a' on a common task: " in message
+    assert "protocol simcse" in message and "protocol senteval" in message
+
+
 def test_significance_is_marked_beside_the_score_that_was_tested_alone(stsbench, tmp_path):
     # DeCLUTR's table shows MRPC as accuracy, which has per-item columns, and as F1.
     facts = {**read_published_protocols()["senteval"].fields["probe"], "name": "senteval"}

@@ -209,7 +209,8 @@ def test_what_fails_is_said_once_and_tasks_without_data_together(tmp_path: Path,
     assert capsys.readouterr().err.splitlines() == [
         "stsbench: a: no data for a (test)",
         "stsbench: one: no checkpoint",
-        "stsbench: no data either: b, c; pass --data DIR (or set STSBENCH_DATA) with the files of c",
+        "stsbench: no data either: b, c; pass --data DIR (or set STSBENCH_DATA) with the files of c, "
+        "which 'stsbench show TASK' lists",
         "1 encoder x 1 task, 0 of 1 cells known",
         "stsbench: one on d: no number",
         "stsbench: a note",

@@ -176,7 +176,7 @@ def _select_complete(cells: Sequence[_MtebCell], omitted: dict[str, None]) -> It
             notice = (
                 f"{result.encoder} on {result.task}: MTEB's {task.mteb_task} is of "
                 f"{task.n_mteb_subsets} subsets, the results hold {n_subsets} of split "
-                f"'{result.split}'"
+                f"'{result.split}'; its file needs all"
             )
             omitted[notice] = None
 

@@ -471,11 +471,11 @@ def _find_name_problems(card: TableCard) -> Iterator[str]:
         *(column.protocol for column in columns),
         *(row.protocol for row in rows),
     ]
-    # A card may name the protocol "unknown". A hint is empty, or such as "; did you mean 'x'?".
+    protocols = read_published_protocols()
+    # A card may name the protocol "unknown".
     for name in filter(None, protocol_names):
-        if name != UNKNOWN and name not in read_published_protocols():
-            hint = suggest(name, read_published_protocols())
-            yield f"key 'protocol': '{name}' is not one of protocols.toml{hint}"
+        if name != UNKNOWN and name not in protocols:
+            yield f"key 'protocol': '{name}' is not one of protocols.toml{suggest(name, protocols)}"
     published_names = [
         published.row
         for published in read_published_rows().values()
@@ -484,8 +484,10 @@ def _find_name_problems(card: TableCard) -> Iterator[str]:
     # ``row.row`` is the name of a row in the paper's table.
     for row in rows:
         if row.row not in published_names:
-            hint = suggest(row.row, published_names)
-            yield f"no row '{row.row}' in {card.paper}/{card.table}{hint}"
+            yield (
+                f"no row '{row.row}' in {card.paper}/{card.table}"
+                f"{suggest(row.row, published_names)}"
+            )
     metrics = [
         *(("columns", column.metric) for column in columns),
         *((f"row '{row.row}'", row.metric) for row in rows),

@@ -264,7 +264,10 @@ def _figure_notes(layout: Layout) -> list[str]:
         if column.kind not in (*PANEL_KINDS, *STANDING_KINDS)
     ]
     explanations = tuple(f"{head}: " for head in omitted_heads)
-    notes = [note for note in layout.legend if not note.startswith(explanations)]
+    # A figure has the reason of an AdvisingNote, and not its advice.
+    notes = [
+        getattr(note, "reason", note) for note in layout.legend if not note.startswith(explanations)
+    ]
     if omitted_heads:
         notes.append(f"only in tables: {', '.join(omitted_heads)}")
     return notes

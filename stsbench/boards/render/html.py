@@ -308,6 +308,7 @@ class RowDistinction(NamedTuple):
     """What distinguishes a row from others of the same label."""
 
     text: str
+    """Empty for a row that differs from the others by having no such text."""
     is_group_title: bool
     """Whether the text is the title of the row's group, which is printed above it already."""
 
@@ -369,7 +370,7 @@ def _distinguish(texts_by_row: Sequence[Sequence[str]]) -> list[RowDistinction]:
             group.
 
     Returns:
-        The text of each row, and whether it is the title of its group.
+        The text of each row, empty for one at most, and whether it is the title of its group.
     """
     n_rows = len(texts_by_row)
     # For each kind, the texts of all rows.
@@ -378,13 +379,13 @@ def _distinguish(texts_by_row: Sequence[Sequence[str]]) -> list[RowDistinction]:
     # The kinds of text that are not the same in all rows.
     differing = [texts for texts in texts_by_kind if len(set(texts)) > 1]
     for texts in differing:
-        if len(set(texts)) == n_rows and all(texts):
+        if len(set(texts)) == n_rows:
             return [RowDistinction(text, is_group_title=texts == titles) for text in texts]
     joined_texts = []
     for row in range(n_rows):
         row_texts = [texts[row] for texts in differing if texts[row]]
         joined_texts.append(", ".join(dict.fromkeys(row_texts)))
-    if len(set(joined_texts)) < n_rows or not all(joined_texts):
+    if len(set(joined_texts)) < n_rows:
         joined_texts = [
             f"{text}, no. {number}" if text else f"no. {number}"
             for number, text in enumerate(joined_texts, start=1)

@@ -472,12 +472,14 @@ def _make_legend(
     for block in blocks:
         yield from _describe_misprints(columns, block)
     # Columns that are not printed, for they are empty. A task that another evaluator scores is on a
-    # board of its own, and not missing here.
-    evaluators = {column.spec.evaluator for column in columns if column.spec}
+    # board of its own, and not missing here. MTEB's columns have no spec: None is their evaluator.
+    evaluators = {column.spec and column.spec.evaluator for column in columns}
     empty_heads = [
         column.head
         for column in table.columns
-        if column.spec and column not in columns and column.spec.evaluator in evaluators
+        if column.kind == "task"
+        and column not in columns
+        and (column.spec and column.spec.evaluator) in evaluators
     ]
     if table.is_board and empty_heads:
         yield f"no score yet: {', '.join(empty_heads)}"

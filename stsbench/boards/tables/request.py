@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -378,16 +379,14 @@ class TableRequest:
             # Here, because the module imports numpy, which takes long.
             from stsbench.boards.tables.significant import mark_significant
 
-            columns = [column for table in tables for column in table.columns]
-            shown_tasks = {column.spec.task for column in columns if column.spec is not None}
+            shown_tasks = {
+                column.spec.task for table in tables for column in table.columns if column.spec
+            }
             # The results whose scores are what their values per item give.
-            trusted = list(
-                self.select_trusted(
-                    result for result in self.reference.results if result.task in shown_tasks
-                )
+            trusted = self.select_trusted(
+                result for result in self.reference.results if result.task in shown_tasks
             )
-            reference = self.reference._replace(results=trusted)
-            tables = [mark_significant(table, reference) for table in tables]
+            tables = mark_significant(tables, self.reference._replace(results=list(trusted)))
         return TableSet(tables, omitted, all_advice)
 
     def guess_suite(self) -> str:
@@ -425,14 +424,15 @@ class TableRequest:
         # Notices name the results folder only if it is not the default one.
         folder = "" if self.results_folder == DEFAULT_FOLDER else str(self.results_folder)
         for added in self.added:
-            has_row = False
-            for table in tables:
-                for row in table.rows():
-                    if row.is_added and row.is_measured and added.has_any_of(row.results):
-                        has_row = True
-                        advice += describe_gaps(row, table, self.catalogue, folder)
-            if not has_row:
+            gaps_by_row = [
+                describe_gaps(row, table, self.catalogue, folder)
+                for table in tables
+                for row in table.rows()
+                if row.is_added and row.is_measured and added.has_any_of(row.results)
+            ]
+            if not gaps_by_row:
                 raise self._no_fitting_result(added, tables, folder)
+            advice += chain(*gaps_by_row)
         return advice
 
     def _no_fitting_result(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -29,84 +29,97 @@ class _CellTest(NamedTuple):
     """The p-value before a correction."""
 
 
-def mark_significant(table: Table, reference: AddedRow) -> Table:
-    """Mark each measured number of a table that differs significantly from that of one encoder.
+def mark_significant(tables: Sequence[Table], reference: AddedRow) -> list[Table]:
+    """Mark each measured number of tables that differs significantly from that of one encoder.
 
     Numbers are compared by paired tests on the same test items. Many tests find some differences
-    by chance alone, so their p-values are corrected by Holm's method: those of tasks together, and
-    those of averages together. Published numbers have no items, and are not tested.
+    by chance alone, so their p-values are corrected by Holm's method: in each table, those of tasks
+    together, and those of averages together. Published numbers have no items, and are not tested.
+    A table without any test gets a note instead of marks.
 
     Args:
-        table: The table.
+        tables: The tables.
         reference: The encoder that all other measured rows are tested against, with its results.
 
     Raises:
-        DataError: No row can be tested against it, or per-item columns are missing or broken.
+        DataError: No row of any table can be tested against it, or per-item columns are missing or
+            broken.
     """
-    settings = TestSettings()
-    # Key -> scores that a column shows. A mean over differently scored tasks is not tested.
-    specs = {
-        column.key: column.spec
-        for column in table.columns
-        if column.spec is not None and not column.is_mixed
-    }
-    tests = list(_test_rows(table, specs, reference, settings))
-    if not tests:
+    tests_by_table = [_test_rows(table, reference) for table in tables]
+    if not any(tests_by_table):
+        titles = "; ".join(table.title for table in tables)
         raise DataError(
-            f"'{table.name}' has no other measured row with a task of '{reference.name}' to test"
+            f"no other measured row can be tested against '{reference.name}' on a common task: "
+            f"{titles}"
         )
-    # Python's id of a row -> key of a column -> symbol.
-    symbols_by_row: dict[int, dict[str, str]] = {}
+    return [
+        _mark_tested(table, tests, reference.label or reference.name)
+        for table, tests in zip(tables, tests_by_table, strict=True)
+    ]
+
+
+def _mark_tested(table: Table, tests: Sequence[_CellTest], label: str) -> Table:
+    """Return a table with the marks of its significant tests, and notes that explain them.
+
+    Args:
+        table: The table.
+        tests: The tests of its numbers, without a correction; empty for a note that there are none.
+        label: The name of the encoder that they are against.
+    """
+    # Python's id of a row and the key of a column -> symbol.
+    symbols: dict[tuple[int, str], str] = {}
     # The number of tests on tasks, then that on averages.
     counts = []
     for is_average in (False, True):
         family = [test for test in tests if test.difference.is_average == is_average]
         counts.append(len(family))
         for test, p in zip(family, correct_by_holm([test.p for test in family]), strict=True):
-            if p < settings.level:
+            if p < TestSettings.level:
                 symbol = ABOVE if test.difference.difference > 0 else BELOW
-                symbols = dict.fromkeys(test.keys, symbol)
-                symbols_by_row.setdefault(id(test.row), {}).update(symbols)
-    label = reference.label or reference.name
+                for key in test.keys:
+                    symbols[id(test.row), key] = symbol
     means = f" and, by itself, over {counts[1]} of means" if counts[1] else ""
     notes = [
         f"{ABOVE} significantly above {label}: paired tests on the same items, level "
-        f"{settings.level:g}, Holm's correction over {counts[0]} tests on tasks{means}",
+        f"{TestSettings.level:g}, Holm's correction over {counts[0]} tests on tasks{means}",
         f"{BELOW} significantly below {label}",
         f"neither {ABOVE} nor {BELOW}: no significant difference, or a published number",
     ]
+    if not tests:
+        notes = [f"no marks: no other measured row can be tested against {label} on a common task"]
     # ``one_run`` of a difference has the names of encoders that were trained with one seed only.
-    names_with_one_seed = dict.fromkeys(name for test in tests for name in test.difference.one_run)
-    if names_with_one_seed:
-        names = ", ".join(names_with_one_seed)
+    names = ", ".join(dict.fromkeys(name for test in tests for name in test.difference.one_run))
+    if names:
         notes.append(f"{names}: one training seed, so marks say nothing of the recipe")
 
     def add_symbols(row: Row) -> Row:
-        """Return a row with the symbols that ``symbols_by_row`` has for it."""
-        cells = dict(row.cells)
-        for key, symbol in symbols_by_row.get(id(row), {}).items():
-            cells[key] = replace(row.cell(key), significance=symbol)
+        """Return a row with the symbols of its cells."""
+        cells = {
+            key: replace(cell, significance=symbols.get((id(row), key), ""))
+            for key, cell in row.cells.items()
+        }
         return replace(row, cells=cells)
 
     return replace(table.map_rows(add_symbols), measured_notes=[*table.measured_notes, *notes])
 
 
-def _test_rows(
-    table: Table, specs: Mapping[str, ColumnSpec], reference: AddedRow, settings: TestSettings
-) -> Iterator[_CellTest]:
+def _test_rows(table: Table, reference: AddedRow) -> list[_CellTest]:
     """Test the measured numbers of all rows of a table against those of one encoder.
 
     Args:
         table: The table.
-        specs: Key of a column -> the scores that it shows: task, split, protocol and metric.
         reference: The encoder to test against, with its results. Its own row is left out.
-        settings: The settings of the tests.
 
-    Yields:
+    Returns:
         A test for each number, or average, of a row: the keys of the columns that show it, the
         difference from the reference (the row's number minus the reference's), and the p-value
         before a correction.
     """
+    # Key -> scores that a column shows. A mean over differently scored tasks is not tested.
+    specs = {
+        column.key: column.spec for column in table.columns if column.spec and not column.is_mixed
+    }
+    tests = []
     # ``average_terms`` are lists of the keys of the columns that the table's average is over.
     averaged_tasks = {
         specs[key].task for term in table.average_terms for key in term if key in specs
@@ -120,14 +133,15 @@ def _test_rows(
             continue
         # The two sides of a comparison need different names.
         label = row.label if row.label != reference.name else f"{row.label} (row)"
-        comparison = compare({reference.name: reference_results, label: results}, settings=settings)
+        comparison = compare({reference.name: reference_results, label: results})
         for difference in comparison.differences:
             keys = _find_keys(difference, results, specs)
             if difference.is_average and {*difference.tasks} == averaged_tasks:
                 keys = [key for key in (AVERAGE, EXACT) if row.cell(key).measured]
             # No p-value: the values per item allow no test, or only one side has several seeds.
             if keys and difference.p is not None:
-                yield _CellTest(row, keys, difference, difference.p)
+                tests.append(_CellTest(row, keys, difference, difference.p))
+    return tests
 
 
 def _find_keys(
@@ -140,8 +154,7 @@ def _find_keys(
         results: The results of that encoder.
         specs: Key of a column -> the scores that it shows: task, split, protocol and metric.
     """
-    if difference.is_average:
-        return []
+    # The label of a mean is no task, so no result is found.
     compared_results = [
         result
         for result in results

@@ -75,7 +75,8 @@ def test_languages_of_one_task_are_subsets_of_one_file_and_whole(tmp_path):
     found = export(tmp_path / "test", *made_of, *dev)
     assert list(read(tmp_path / "test", "STSBenchmarkMultilingualSTS")["scores"]) == ["test"]
     assert found.omitted[0] == (
-        "a on stsb-en: MTEB's STSBenchmarkMultilingualSTS is of 10 subsets, the results hold 9 of split 'validation'"
+        "a on stsb-en: MTEB's STSBenchmarkMultilingualSTS is of 10 subsets, the results hold 9 of split 'validation'; "
+        "its file needs all"
     )
     with pytest.raises(
         DataError,

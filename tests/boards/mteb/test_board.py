@@ -370,6 +370,9 @@ def test_a_users_files_of_mtebs_have_the_columns_of_the_benchmark():
     assert (trained.overlap, trained.imported) == ("text", "mteb 2.1.0")
     notes = "\n".join(table.notes)
     assert "1 model has results of several revisions" in notes and "noise" not in notes
+    request = replace(request, imported=MtebResults(imported.results[:1], []))
+    (table,) = request.make_boards(table.name).tables
+    assert "no score yet: STS22" in build_layout(table).legend
 
 
 @pytest.mark.parametrize(
