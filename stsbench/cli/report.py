@@ -194,7 +194,7 @@ class _TrustedResults(NamedTuple):
     notice: str
     """A line on those that are not verified; empty if there are none."""
     suite: str
-    """The suite of the report: the user's, or one that there are results of."""
+    """The suite of the report: the user's, or one that there are results of, of all if possible."""
 
 
 def _name_encoders(plan: RunPlan, missing: list[str]) -> dict[str, str]:
@@ -227,7 +227,8 @@ def _read_trusted_results(
     Args:
         plan: The settings: the cards and the results folder.
         names_by_spec: The name in results of each encoder, by the user's name of it.
-        suite: The suite that the user names; None for one that there are results of.
+        suite: The suite that the user names; None for one that all measured encoders have results
+            of, or else one that some have results of.
         missing: A list of the caller, with lines on what is not in the report. Lines are appended
             on files and encoders that cannot be read, on encoders without results, on older results
             and on those whose score is wrong.
@@ -253,9 +254,16 @@ def _read_trusted_results(
             for result in directory.result_folder.all_results
             if result.encoder in names_by_spec.values()
         ]
-        request = TableRequest(catalogue=plan.catalogue, results=stored_results)
-        suite = suite or request.guess_suite() or DEFAULT_SUITE
         measured_names = {result.encoder for result in stored_results}
+        # Those of tasks that all measured encoders have results of, so that they can be compared.
+        common_results = [
+            result
+            for task_results in group_by(stored_results, lambda result: result.task).values()
+            if {result.encoder for result in task_results} == measured_names
+            for result in task_results
+        ]
+        request = TableRequest(catalogue=plan.catalogue, results=common_results or stored_results)
+        suite = suite or request.guess_suite() or DEFAULT_SUITE
         for spec, name in names_by_spec.items():
             with _collect_error("results", missing):
                 if name not in measured_names:
@@ -276,7 +284,7 @@ def _read_trusted_results(
         with show_count(CHECKING_LABEL) as progress:
             # ``results``: all but those with a wrong score, which are ``problems``.
             verified = believe(results, plan.catalogue, progress)
-        problems = [*directory.result_folder.problems, *verified.problems]
-        missing.extend(f"results: {problem.message}" for problem in problems)
+        for problem in (*directory.result_folder.problems, *verified.problems):
+            missing.append(f"results: {problem.message}")
         results, notice = verified.results, verified.notice
     return _TrustedResults(results, notice, suite or DEFAULT_SUITE)

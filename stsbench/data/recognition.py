@@ -132,17 +132,15 @@ def has_header(rows: Sequence[Sequence[str]]) -> bool:
         return False
     if len(rows) == 1:
         return any(plain_name(name) in USUAL_NAMES for name in names)
-    columns = [
-        DataColumn(position, cells) for position, cells in enumerate(zip(*rows[1:], strict=False))
-    ]
-    named_columns = list(zip(names, columns, strict=False))
+    columns = list(map(DataColumn, names, zip(*rows[1:], strict=False)))
     # The name of a column is not one of its cells; a cell of a first row of data may occur again.
-    if any(name in column.distinct_cells for name, column in named_columns if name):
+    if any(column.key in column.distinct_cells for column in columns if column.key):
         return False
-    for name, column in named_columns:
+    for column in columns:
         # pandas writes the numbers of rows below an empty name.
         if column.is_number:
             return True
+        name = str(column.key)
         if name and (plain_name(name) in USUAL_NAMES or column.is_labels):
             return True
     return False
@@ -187,7 +185,6 @@ def recognise_sentences(
         DataError: No column holds text.
     """
     header = [column.key for column in columns if isinstance(column.key, str)]
-    doubts: list[str] = []
     try:
         keys = find_sentences(header, column_by_role, where=where)
     except CardError:
@@ -197,19 +194,17 @@ def recognise_sentences(
             raise
     else:
         other_texts = [
-            column.key
+            repr(column.key)
             for column in columns
             if column.key not in (*keys, *column_by_role.values()) and column.is_text
         ]
         if len(keys) == 2 or "sentence" in column_by_role or not other_texts:
-            return RecognisedSentences(keys, doubts)
+            return RecognisedSentences(keys, doubts=[])
         if "gold" not in column_by_role:
-            names = format_names([repr(key) for key in other_texts])
-            doubts.append(f"column {keys[0]!r}: taken for the sentence, {names} for other text")
-            return RecognisedSentences(keys, doubts)
-    keys_with_other_role = set(column_by_role.values())
-    keys = _choose_sentences(columns, keys_with_other_role, where, doubts)
-    return RecognisedSentences(keys, doubts)
+            names = format_names(other_texts)
+            doubt = f"column {keys[0]!r}: taken for the sentence, {names} for other text"
+            return RecognisedSentences(keys, [doubt])
+    return _choose_sentences(columns, {*column_by_role.values()}, where)
 
 
 def choose_roles(
@@ -260,13 +255,19 @@ def choose_roles(
         numbers_first=may_be_gold,
     )
     if target is None:
-        names = format_names([str(column.key) for column in columns])
         # A single sentence, found by its usual name, may be one of a pair.
-        targets = "scores or labels" if is_pair else f"labels of the sentence {sentence_keys[0]!r}"
-        raise DataError(
-            f"{where}: no column holds {targets} (has {names}); "
-            "name it with `columns=gold=NAME` or `columns=label=NAME`"
+        needed = "a score (how similar people find the two sentences, on any scale) or a label"
+        if candidates:
+            names = format_names([str(column.key) for column in columns])
+            raise DataError(
+                f"{where}: no column holds {needed} (has {names}); "
+                "name it with `columns=gold=NAME` or `columns=label=NAME`, or add one"
+            )
+        # Nobody has to type the position of a column here, so that it is counted from 1.
+        names = " and ".join(
+            f"column {key + 1}" if isinstance(key, int) else repr(key) for key in sentence_keys
         )
+        raise DataError(f"{where}: a column with {needed} is needed beside {names}; add one")
     is_gold = may_be_gold and _is_score_column(target, doubts)
     return RecognisedRoles(ColumnRoles(sentence_keys, target.key, is_gold=is_gold), doubts)
 
@@ -298,9 +299,8 @@ def _choose_target(
         if column.key in target_names and (column.is_number or column.mean_words <= MAX_LABEL_WORDS)
     ]
     columns_but_ids = [column for column in candidates if not column.is_id]
-    unnamed_columns = _rank_targets(columns_but_ids, numbers_first=numbers_first)
     # Columns without a usual name count only if no column has one.
-    alternatives = named_columns or unnamed_columns
+    alternatives = named_columns or _rank_targets(columns_but_ids, numbers_first=numbers_first)
     # Named columns may hold neither numbers nor labels; then the first of them is chosen.
     ranked = _rank_targets(named_columns, numbers_first=numbers_first) or alternatives
     if not ranked:
@@ -315,8 +315,8 @@ def _choose_target(
 
 
 def _choose_sentences(
-    columns: Sequence[DataColumn], excluded: set[ColumnKey], where: str, doubts: list[str]
-) -> tuple[ColumnKey, ...]:
+    columns: Sequence[DataColumn], excluded: set[ColumnKey], where: str
+) -> RecognisedSentences:
     """Choose the one or two columns with the longest texts as those of the sentences.
 
     Columns of a single word a cell are chosen only if none has longer texts.
@@ -325,10 +325,10 @@ def _choose_sentences(
         columns: All columns.
         excluded: The names or positions of columns that are not of sentences.
         where: What messages of errors begin with, such as the path of the file.
-        doubts: A list to which a line on the choice is added.
 
     Returns:
-        The names or positions of one or two columns, in the order of the table.
+        The names or positions of one or two columns, in the order of the table, and a line on the
+        choice.
 
     Raises:
         DataError: No column holds text.
@@ -339,11 +339,9 @@ def _choose_sentences(
         if not (column.is_number or column.is_labels or column.key in excluded)
     ]
     # Columns whose cells have two words or more on average.
-    text_columns = [column for column in possible_columns if column.is_text]
-    if not text_columns:
-        text_columns = [
-            column for column in possible_columns if column.mean_words and not column.is_id
-        ]
+    text_columns = [column for column in possible_columns if column.is_text] or [
+        column for column in possible_columns if column.mean_words and not column.is_id
+    ]
     if not text_columns:
         names = format_names([str(column.key) for column in columns])
         raise DataError(
@@ -356,8 +354,8 @@ def _choose_sentences(
     origin = f" of the {n_texts} columns of text" if n_texts > 2 else ""
     plural = "s" if len(keys) > 1 else ""
     names = format_names(list(map(repr, keys)))
-    doubts.append(f"column{plural} {names}{origin}: taken for the sentence{plural}")
-    return keys
+    doubt = f"column{plural} {names}{origin}: taken for the sentence{plural}"
+    return RecognisedSentences(keys, [doubt])
 
 
 def _rank_targets(columns: Sequence[DataColumn], *, numbers_first: bool) -> list[DataColumn]:

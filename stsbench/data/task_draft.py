@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -516,14 +516,10 @@ def _guess_scale(splits: Mapping[str, Split]) -> _Scale | None:
     high = max(float(gold.max()) for gold in gold_by_split)
     if (low, high) in USUAL_SCALES:
         return _Scale((low, high), doubt="")
-    fitting_scales = [
-        (scale_low, scale_high)
-        for scale_low, scale_high in USUAL_SCALES
-        if scale_low <= low and high <= scale_high
-    ]
     # A range of one value needs some width.
     own_range = (low, high if high > low else low + 1)
-    scale_low, scale_high = fitting_scales[0] if fitting_scales else own_range
+    fitting_scales = (scale for scale in USUAL_SCALES if scale[0] <= low and high <= scale[1])
+    scale_low, scale_high = next(fitting_scales, own_range)
     doubt = (
         f"scores from {low:g} to {high:g} were found; "
         f"the scale is taken to be {scale_low:g} to {scale_high:g}"
@@ -630,13 +626,11 @@ def _drop_secret_splits(split_tables: SplitTables, roles: ColumnRoles) -> SplitT
     Returns:
         The tables that are left, with a line for each split that was dropped.
     """
-    distinct_targets_by_split: dict[str, set[str | None]] = {}
+    distinct_targets_by_split: dict[str, set[str | None]] = defaultdict(set)
     for split, tables in split_tables.tables.items():
-        distinct_targets: set[str | None] = set()
         for table in tables:
             position = table.column_position(roles.target)
-            distinct_targets.update(cells[position] for cells in table.rows)
-        distinct_targets_by_split[split] = distinct_targets
+            distinct_targets_by_split[split].update(cells[position] for cells in table.rows)
     # The only target of each split that has a single one.
     secret_target_by_split = {
         split: next(iter(targets))

@@ -93,6 +93,25 @@ def test_a_report_is_of_the_tasks_that_there_are_results_of(stsbench, tmp_path):
     assert "similarity: table (test)" in text and '<table id="t1"' in text
 
 
+def test_a_report_is_of_tasks_that_all_its_encoders_have_results_of(stsbench, tmp_path):
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
+    own = make_own(tmp_path)
+    small = "own_encoders:Hashed+size=16"
+    specs = f"own_encoders:Hashed,{small},minilm"
+    report = ("report", "-e", specs, *own.options(), "--figures", "similarity")
+    stsbench.fine("run", *HASHED, "--tasks", "quickstart-en")
+    stsbench.fine("run", "-e", small, "--tasks", "table", *own.options())
+    # They have none in common: the page is of the first suite with results.
+    assert "have no task in common" in stsbench(*report).err
+    assert "similarity: quickstart-en (test)" in (tmp_path / "report.html").read_text()
+    stsbench.fine("run", *HASHED, "--tasks", "table", *own.options())
+    # An encoder without any results does not count.
+    code, _, err = stsbench(*report)
+    text = (tmp_path / "report.html").read_text()
+    assert (code, "minilm: not measured" in err, "in common" in err) == (0, True, False), err
+    assert "similarity: table (test)" in text and "quickstart-en" not in text
+
+
 def test_figures_that_lack_the_same_are_on_one_line(stsbench, tmp_path, monkeypatch):
     unplug(monkeypatch)
     monkeypatch.delenv("STSBENCH_DATA", raising=False)

@@ -137,6 +137,24 @@ def test_mistakes_are_one_line(stsbench, given, message):
     assert not Path("cards").exists()
 
 
+@pytest.mark.parametrize(
+    ("rows", "sentences"),
+    [
+        ("a cat sat here\nthe dog ran off\nno sun today\n", "column 1"),
+        ("a cat sat here;the dog ran\nno sun today;we go home\n", "column 1 and column 2"),
+        ("text\na cat sat here\nthe dog ran off\n", "'text'"),
+        ("text1,text2\na cat sat here,the dog ran\nno sun,we go home\n", "'text1' and 'text2'"),
+    ],
+)  # fmt: skip
+def test_sentences_without_scores_need_a_column_more(stsbench, rows, sentences):
+    Path("pairs.csv").write_text(rows)
+    assert stsbench.refused("new", "task", "pairs.csv") == (
+        "pairs.csv: a column with a score (how similar people find the two sentences, on any "
+        f"scale) or a label is needed beside {sentences}; add one"
+    )
+    assert not Path("cards").exists()
+
+
 def test_the_projects_own_folder_of_cards_is_read_once(stsbench):
     # A contributor writes a card into a clone: no card there is taken by itself.
     Path("pairs.csv").write_text(ROWS)

@@ -126,7 +126,7 @@ def test_a_score_is_of_two_sentences_though_one_alone_has_a_usual_name():
     ("columns", "given", "message"),
     [
         ({"u": INTEGERS, "v": FRACTIONS}, {}, r"t: no column holds sentences \(has u, v\); name them with `columns=sentence1=NAME"),
-        ({"text": LEFT, "id": IDS}, {}, r"t: no column holds labels of the sentence 'text' \(has text, id\); name it with `columns=gold=NAME`"),
+        ({"text": LEFT, "id": IDS}, {}, r"t: no column holds a score .* or a label \(has text, id\); name it with `columns=gold=NAME`"),
         ({"text": LEFT, "label": BINARY}, {"gold": "label"}, "t: a score is of two sentences, but only 'text' holds any"),
         ({"u": LEFT, "v": RIGHT}, {"sentence1": "u"}, "t: one sentence of the pair is given"),
     ],
