@@ -505,7 +505,8 @@ class TaskEmbedder:
             divide them: if embeddings are in memory only, if the texts are unknown before the
             encoder is fitted, or if a server embeds, which has limits of its own.
         """
-        # It is None if the texts are unknown. A store without a folder is in memory.
+        # The engine for all tasks, with its encoder and its store; None if each task has its own,
+        # because the texts are unknown. A store without a folder is in memory.
         shared = self._plannable_engine
         if shared is None or shared.engine.store.folder is None:
             return None

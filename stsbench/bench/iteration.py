@@ -130,7 +130,7 @@ def _resolve_encoders(
     """Return the encoders that a program has passed, loaded or as names to load later.
 
     If there are several, names are only checked, so that one encoder at a time is in memory. A
-    single name is loaded at once.
+    single name is loaded at once. Names that are loaded later are compared with the others then.
 
     Args:
         encoders: The encoders as a program passes them: one, a list, a dict by their names in
@@ -148,13 +148,14 @@ def _resolve_encoders(
 
     Raises:
         StsbenchError: There is no encoder, one cannot be loaded or cannot have its name, or two
-            cannot be distinguished.
+            of those that were loaded cannot be distinguished.
     """
     passed_encoders = _list_encoders(encoders, name)
     has_several = len(passed_encoders) > 1
     resolved: list[NamedEncoder | str] = []
     seen_encoders = SeenEncoders(NAMING_HINT)
     for result_name, encoder in passed_encoders:
+        # A name of a dict's key is loaded too, to compare the key with it.
         is_name = isinstance(encoder, str | Path)
         loads_later = has_several and result_name is None and is_name
         if loads_later:

@@ -480,7 +480,8 @@ class JobRun:
     def _report_failure(self, job: Job, error: Exception) -> None:
         """Report a failed job, and count the cells (scores) that fail with it.
 
-        A job that scores a single task fails alone. If any other job fails, its encoder has failed.
+        A job that scores a single task fails alone. If any other job fails, its encoder has failed:
+        then its remaining jobs are dropped, so that none of them is reported or counted after it.
 
         Args:
             job: The job; its ``single_task`` is the name of that task, empty for any other job.

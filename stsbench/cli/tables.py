@@ -113,8 +113,8 @@ class PrintedColumn(NamedTuple):
             if stays_whole:
                 unbreakable += text.split("\n")
             elif break_words:
-                # The pattern matches blanks, and the part of a word up to a place where it may be
-                # broken. The result has these parts and what is between them.
+                # Pieces of words, cut behind each hyphen or the like, and blanks: ["sts-", "b"].
+                # The pattern has one group that takes part in each match, so no piece is None.
                 unbreakable += LINE_BREAK_PATTERN.split(text)
             else:
                 unbreakable += text.split()

@@ -93,8 +93,8 @@ class Checkpoint:
         """
         config = read_optional_json(self.folder / "tokenizer_config.json")
         has_tokenizer_json = (self.folder / "tokenizer.json").is_file()
-        # The class of its tokenizer, "None" if the file does not name one. Only for some classes
-        # it is known that they use no further package.
+        # The class of its tokenizer, or "None", which the pattern does not match. Only for the
+        # classes that it matches it is known that they use no further package.
         class_name = str(config.get("tokenizer_class"))
         needs_tokenizers_only = has_tokenizer_json and _CLASSES_OF_TOKENIZERS.fullmatch(class_name)
         other_packages = () if needs_tokenizers_only else _OTHER_TOKENIZER_PACKAGES

@@ -106,6 +106,7 @@ def _difference_record(difference: Difference) -> dict[str, Any]:
 
     Scores, differences, errors and intervals are on the scale of scores, not in points.
     """
+    # The number of training seeds of each encoder.
     seeds_first, seeds_second = difference.seeds
     score_first, score_second = difference.scores
     low, high = difference.interval or (None, None)

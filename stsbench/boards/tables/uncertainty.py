@@ -217,7 +217,8 @@ def rank_tables(tables: Sequence[Table], progress: ProgressCallback | None = Non
         except DataError as error:
             errors.append(error)
             note = f"Rank: {error.problem}"
-            # A remedy to score encoders, for a table without a measured row, is left out.
+            # The advice to score results again is added to the note. Any other advice, such as to
+            # score a first encoder, does not concern the ranks and is left out.
             if error.remedy is not None and error.remedy.action == "rescore":
                 note = AdvisingNote(note, error.remedy)
             ranked_tables.append(_add_measured_notes(table, [note]))

@@ -538,7 +538,8 @@ class OpenAIEncoder:
                 f"'dimensions': it does not offer them for '{self.model}'; leave dimensions out"
             )
         # The name that the server gives its model, empty if it gives none, must be the same in all
-        # answers of a run.
+        # answers of a run. Requests run in several threads: `setdefault` of a dict stores the first
+        # name, whichever thread comes first.
         first_model = self._answering_model.setdefault("model", answer.model)
         if first_model != answer.model:
             # The change is written into the model's history; the error is an EmbeddingsDiffer.
@@ -547,6 +548,7 @@ class OpenAIEncoder:
                 f"{format_repr(answer.model)}: it was changed in mid-run"
             )
         self._size = size
+        # The description is what the server gave when this run began, the name is this answer's.
         report = ServerReport(
             self._server_report.description if self._server_report else {}, answer.model
         )

@@ -225,8 +225,8 @@ def attend_on_gpu(
         None,  # no bias
         *segments,
         dropout,
-        int(causal),
-        torch.is_grad_enabled(),
+        int(causal),  # the kind of mask: 0 for none, 1 for a causal one
+        torch.is_grad_enabled(),  # whether to keep what the gradient needs
         scale=scale,
     )
     result: torch.Tensor = outputs[0][0]  # the first output, for a batch of one

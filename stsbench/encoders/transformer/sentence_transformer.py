@@ -150,6 +150,7 @@ class SentenceTransformerEncoder(CheckpointEncoder):
         """Return the modules that are transformers, each as the checkpoint in its folder.
 
         A module has the address of its class, ``kind``, and its folder in the checkpoint, ``path``.
+        It loads a transformer if the name of its class, one of sentence-transformers, ends so.
         """
         folders = [
             self.root / module.path

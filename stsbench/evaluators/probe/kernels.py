@@ -178,7 +178,7 @@ def _dot_eight(
         x: Features or embeddings, (n, at least ``n_columns``).
         rows: The numbers of eight rows of x.
         n_columns: The number of columns to use.
-        w: The weights of the direction, (w,).
+        w: The weights of the direction, (at least ``n_columns``,).
         z: The eight products, (8,), overwritten.
     """
     x0, x1, x2, x3, x4, x5, x6, x7 = _take_eight(x, rows)
@@ -290,12 +290,13 @@ def _add_eight(
         rows: The numbers of eight rows of x.
         n_columns: The number of columns to use.
         z: The residual of each row, (8,).
-        gradient: The gradient, (w,), changed in place.
+        gradient: The gradient, (at least ``n_columns``,), changed in place.
     """
     x0, x1, x2, x3, x4, x5, x6, x7 = _take_eight(x, rows)
     r0, r1, r2, r3, r4, r5, r6, r7 = _take_eight(z, _EIGHT)
     for j in range(n_columns):
-        # Two sums of four in place of one of eight: the order of addition decides the last digits.
+        # Two sums of four, not one of eight: all kernels add in this order, because it decides the
+        # last digits, and scores must not depend on which kernel computed a gradient.
         first_half = r0 * x0[j] + r1 * x1[j] + r2 * x2[j] + r3 * x3[j]
         gradient[j] += first_half + (r4 * x4[j] + r5 * x5[j] + r6 * x6[j] + r7 * x7[j])
 

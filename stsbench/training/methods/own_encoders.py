@@ -171,7 +171,9 @@ class PromptBERT(ContrastiveLearner):
         views = self.mask_states(batch["views"]).chunk(2)
         masks = batch["views"]["attention_mask"].chunk(2)
         if self.denoise:
+            # `self.templates` holds the two MaskTemplates, in the order of the views.
             views = tuple(map(self.subtract_template, views, masks, self.templates))
+        # Of all processes, (p*b, h); gradients flow back to the rows of each.
         anchor, positive = (gather_over_ranks(self.projector(view)) for view in views)
         return {"loss": info_nce(anchor, positive, temperature=self.temperature)}
 

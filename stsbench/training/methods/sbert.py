@@ -184,7 +184,7 @@ class SBERTRegression(ScoredPairs):
         Raises:
             DataError: A score is below 0 or above ``highest_score``, a setting of the method.
         """
-        # Sets ``scores``, (n,).
+        # Sets ``scores``, a tensor (n,) of float64: a copy, so that the column stays as it is.
         super().prepare(columns)
         wrong_rows = np.flatnonzero((self.scores < 0) | (self.scores > self.highest_score))
         if len(wrong_rows):
