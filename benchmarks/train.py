@@ -20,18 +20,17 @@ processors others share them, and with --threads 1 the processors' seconds alone
 With --shape both sides train a BERT of that shape with random weights.
 
 Two cores of an Intel Xeon with AMX, torch 2.13, sentence-transformers 6.2, a BERT of 4 layers of
-384 (seconds a step, those of each round, GiB, of them by the loop, share of the peak, which was
-that of ``a @ a`` alone):
+384 (seconds a step, those of each round, GiB, of them by the loop):
 
-    float32   stsbench               0.594 (0.650, 0.587, 0.594), 1.32, 0.74, 58%
-    float32   sentence-transformers  1.560 (1.560, 1.552, 1.584), 2.32, 1.71, 22%
+    float32   stsbench               0.594 (0.650, 0.587, 0.594), 1.32, 0.74
+    float32   sentence-transformers  1.560 (1.560, 1.552, 1.584), 2.32, 1.71
     float32   times faster: 2.64 (2.40, 2.64, 2.67)
-    bfloat16  stsbench               0.340 (0.385, 0.340, 0.336), 1.29, 0.69, 16%
-    bfloat16  sentence-transformers  0.941 (0.973, 0.941, 0.937), 2.26, 1.65, 6%
+    bfloat16  stsbench               0.340 (0.385, 0.340, 0.336), 1.29, 0.69
+    bfloat16  sentence-transformers  0.941 (0.973, 0.941, 0.937), 2.26, 1.65
     bfloat16  times faster: 2.77 (2.53, 2.77, 2.79)
-    2 threads of 2 cores, load 1.7; a bare product of matrices, GFLOP/s: float32 314, bfloat16 2035
+    2 threads of 2 cores, load 1.7
 
-Two cores of an AMD EPYC with AVX2, the share of the fastest of three products (F.linear):
+Two cores of an AMD EPYC with AVX2, with the share of the peak (F.linear):
 
     float32   stsbench               1.168 (1.272, 1.168, 1.134), 1.26, 0.67, 61%
     float32   sentence-transformers  3.066 (2.958, 3.066, 3.397), 2.34, 1.71, 23%
