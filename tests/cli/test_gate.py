@@ -216,7 +216,7 @@ def test_a_side_of_nothing_never_passes(stsbench, side, lies):
     if lies == "encoders without files":
         Path(side, "a").mkdir()
     message = f"the {side} side of the check holds no results"
-    message = f"results folder '{side}' does not exist" if lies == "nothing" else message
+    message = f"there is no lock file or results folder '{side}'" if lies == "nothing" else message
     assert message in refused(stsbench, "new", "old")
 
 

@@ -546,7 +546,7 @@ def test_what_is_missing_is_told_apart_for_tasks_and_encoders(
     )
     assert others == (
         "stsbench: no data either: sts12, sts22-en; pass --data DIR (or set STSBENCH_DATA) with "
-        "the files of sts12"
+        "the files of sts12, which 'stsbench show TASK' lists"
     )
 
 
