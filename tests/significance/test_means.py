@@ -386,7 +386,7 @@ def test_a_boards_rows_are_ranked_under_their_names(tmp_path):
     board, _ = TableRequest(catalogue=Catalogue(), results=found).make_suite_boards(
         "one", suite, {"sts12": "test"}
     )
-    table = rank_table(board, FEW)
+    table = rank_table(board)
     assert "b: one training seed, so the rank says nothing of the recipe" in table.measured_notes
     rows = table.rows()
     ranks = {row.label: row.cell(RANKS).measured for row in rows}
