@@ -290,7 +290,8 @@ def test_significance_against_marks_what_compare_calls_significant(stsbench, tmp
 
 
 def test_a_board_without_a_pair_to_test_has_a_note_instead_of_marks(stsbench, tmp_path):
-    write_result(*sts("a", UNROUNDED[0], tasks=STS[:1]), tmp_path / "results")
+    (result,) = sts("a", UNROUNDED[0], tasks=STS[:1])
+    write_result(result, tmp_path / "results")
     for name, correct in (("a", [1, 1, 1, 0] * 20), ("b", [0, 0, 0, 1] * 20)):
         split = Catalogue().task("mr").score_split
         write_result(probe(name, "mr", correct, split=split), tmp_path / "results")
