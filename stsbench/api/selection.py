@@ -222,10 +222,10 @@ def make_requested_tables(
         tables = [
             replace(
                 # A row for which the function returns None is dropped.
-                table.map_rows(lambda row: row if row.is_added else None),
-                ranked_groups=table.groups,
+                whole_table.map_rows(lambda row: row if row.is_added else None),
+                ranked_groups=whole_table.groups,
             )
-            for table in tables
+            for whole_table in tables
         ]
     return RequestedTables(tables, table_set.omitted, table_set.advice, results, further_suite)
 

@@ -98,15 +98,7 @@ class TableRequest:
         # the others.
         selected = self._select_results(filler.all_tasks())
         results = selected.results
-        table = build_table(
-            name,
-            results,
-            self.catalogue,
-            card,
-            self.added,
-            self.progress,
-            mean_intervals=self.mean_intervals,
-        )
+        table = self._build_table(name, results, card)
         advice = []
         # A board of ours has a row for each measured encoder; a paper's table may lack some. The
         # user gets a notice on these, unless he adds rows or wants published numbers only.
@@ -322,18 +314,26 @@ class TableRequest:
             card = _make_board_card(
                 name, suite, protocol, all_protocols=protocols, board=board_facts
             )
-            boards.append(
-                build_table(
-                    suite.name or name,
-                    results,
-                    self.catalogue,
-                    card,
-                    self.added,
-                    self.progress,
-                    mean_intervals=self.mean_intervals,
-                )
-            )
+            boards.append(self._build_table(suite.name or name, results, card))
         return boards
+
+    def _build_table(self, name: str, results: Sequence[Result], card: TableCard) -> Table:
+        """Build a table or board by its card, with the rows that the user adds.
+
+        Args:
+            name: The name that messages call it by.
+            results: The results that it may show.
+            card: Its rows and columns.
+        """
+        return build_table(
+            name,
+            results,
+            self.catalogue,
+            card,
+            self.added,
+            self.progress,
+            mean_intervals=self.mean_intervals,
+        )
 
     def _complete_tables(
         self,

@@ -124,9 +124,10 @@ def keep_freed_memory() -> None:
 def is_packing_faster(dtype: str) -> bool:
     """Return whether packed layers of a type are faster than torch's own on this processor.
 
-    In float32 oneDNN gains by AVX-512. With AVX2 alone MKL's products are faster, and so is torch's
-    GELU. The answer depends on the processor only, not on a measurement, so that the same machine
-    always computes the same embeddings.
+    In float32 oneDNN gains by AVX-512. With AVX2 alone, on an AMD EPYC, MKL's products are faster,
+    and so is torch's GELU; processors of Intel without AVX-512 were not measured. The answer
+    depends on the processor only, not on a measurement, so that the same machine always computes
+    the same embeddings.
     """
     return dtype != "float32" or torch.backends.cpu.get_cpu_capability() != "AVX2"
 
